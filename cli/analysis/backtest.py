@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.support.options import Json, KafkaPostgresOptions
-from cli.support.output import claim_outputs, say, show_json, show_table
+from cli.support.output import claim_outputs, percent, say, show_json, show_table
 from cli.support.progress import Bar
 from cli.support.source_options import HistoryOptions, open_source
 from cli.support.times import now_ms
@@ -206,17 +206,13 @@ def _row(name: str, figures: Mapping[str, Any], found: Mapping[str, Any]) -> lis
         name,
         amount(figures["utility"]),
         f"{amount(ends[0])} to {amount(ends[1])}" if ends else "",
-        _percent(figures["share_of_best_fixed"]),
+        percent(figures["share_of_best_fixed"]),
         f"{amount(figures['difference'], sign=True)} vs {found['against']}",
         figures["hits"],
         figures["misses"],
-        _percent(figures["success_rate"]),
-        _percent(figures["recall"]),
-        _percent(figures["time_in_band"]),
+        percent(figures["success_rate"]),
+        percent(figures["recall"]),
+        percent(figures["time_in_band"]),
         figures["oscillations"],
         "" if figures["convergence"] is None else f"{figures['convergence']:g}",
     ]
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.data.dead_letter_selection import Yes, confirm
 from cli.support.option_groups import Fields
-from cli.support.options import Json, SettingOptions
-from cli.support.output import say, show_json, show_table
+from cli.support.options import Json, SettingOptions, Yes
+from cli.support.output import confirm, say, show_json, show_table
+from cli.support.times import now_ms
 from cli.thresholds.republish import repair_or_say
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def _choice(policy: str, pattern: str, tenant: str | None) -> LearnerChoice:
     from topics.control.messages import LearnerChoice
 
     check(policy)
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     return LearnerChoice(new_id(now), now, pattern, spec(find(policy)), tenant)
 
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.data.dead_letter_selection import Yes, confirm
 from cli.support.option_groups import Fields
-from cli.support.options import Json, SettingOptions
-from cli.support.output import claim_outputs, say, show_json, show_table
+from cli.support.options import Json, SettingOptions, Yes
+from cli.support.output import claim_outputs, confirm, say, show_json, show_table
 from cli.support.progress import Bar
 from cli.support.source_options import HistoryOptions
 

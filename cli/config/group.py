@@ -12,22 +12,14 @@ from cli.config.apply import COLUMNS, row, shown
 from cli.config.mode import get_mode, set_mode, unset_mode
 from cli.config.threshold import get_threshold, set_threshold, unset_threshold
 from cli.support.option_groups import CommandGroup, Fields
-from cli.support.options import (
-    Json,
-    KafkaRedisOptions,
-    Limit,
-    SettingOptions,
-    Since,
-)
+from cli.support.options import Json, KafkaRedisOptions, Limit, SettingOptions, Since, TenantOnly
 from cli.support.output import FAILURE, require_found, say, show_json, show_table
 from cli.support.times import now_ms, parse_since
 
 if TYPE_CHECKING:
     from topics.commands.messages import Command
 
-app = CommandGroup(
-    help="Overrides and modes: set, unset, get, list; and settings: show.",
-)
+app = CommandGroup(help="Overrides and modes: set, unset, get, list; and settings: show.")
 _set = CommandGroup(help="Set a threshold or a mode by hand.")
 _unset = CommandGroup(help="Take a threshold or a mode back.")
 _get = CommandGroup(help="Show one threshold or mode that was set.")
@@ -44,7 +36,7 @@ app.add_typer(_get, name="get")
 
 @app.command("list")
 def list_commands(
-    tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
+    tenant: TenantOnly = None,
     since: Since = None,
     limit: Limit = 1000,
     expired: Annotated[bool, typer.Option("--expired", help="Also what has expired.")] = False,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
+from cli.support.option_groups import OptionGroup
 from cli.support.options import Json, KafkaRedisOptions
 from cli.support.output import say, show_json, show_table
 from cli.support.times import now_ms
@@ -26,19 +28,34 @@ class Mode(StrEnum):
     ACT = "act"
 
 
-Whose = Annotated[str | None, typer.Option("--tenant", help="All executors of this tenant.")]
-Agent = Annotated[str | None, typer.Option(help="Only this agent of the tenant.")]
-Everybody = Annotated[bool, typer.Option("--everybody", help="Every executor there is.")]
+@dataclass(frozen=True)
+class ModeTarget(OptionGroup):
+    """The executors that a mode is for."""
+
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="All executors of this tenant.")
+    ] = None
+    agent: Annotated[str | None, typer.Option(help="Only this agent of the tenant.")] = None
+    everybody: Annotated[bool, typer.Option("--everybody", help="Every executor there is.")] = False
+
+    def command(self, mode: Mode = Mode.ACT, **more: Any) -> ModeCommand:
+        """Return a command for these executors. Raises `typer.BadParameter`."""
+        from topics.commands.messages import ModeCommand
+
+        if self.everybody == (self.tenant is not None) or (self.agent and self.everybody):
+            raise typer.BadParameter(
+                "say whom: --everybody, --tenant TENANT, or --tenant TENANT --agent AGENT"
+            )
+        fields = {"at": 0} | more
+        return ModeCommand(mode=mode.value, tenant=self.tenant, agent=self.agent, **fields)
 
 
 def set_mode(
     mode: Annotated[Mode, typer.Argument(help="off; observe: log, start nothing; act.")],
-    tenant: Whose = None,
-    agent: Agent = None,
-    everybody: Everybody = False,
     reason: Reason = "",
     by: By = None,
     *,
+    target: ModeTarget,
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
@@ -51,19 +68,15 @@ def set_mode(
     headstart config set mode observe --tenant acme --agent planner
     """
 
-    command = _command(tenant, agent, everybody, mode)
-    command.by, command.reason, command.at = user_name(by), reason, now_ms()
-    settings = options.read()
-    set_and_show(settings, command, json=json)
+    command = target.command(mode, by=user_name(by), reason=reason, at=now_ms())
+    set_and_show(options.read(), command, json=json)
 
 
 def unset_mode(
-    tenant: Whose = None,
-    agent: Agent = None,
-    everybody: Everybody = False,
     reason: Reason = "",
     by: By = None,
     *,
+    target: ModeTarget,
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
@@ -73,16 +86,14 @@ def unset_mode(
     """
     from topics.commands.messages import command_key
 
-    key = command_key(_command(tenant, agent, everybody))
+    key = command_key(target.command())
     settings = options.read()
     unset_and_say(settings, key, user_name(by), reason, "taken back", json=json)
 
 
 def get_mode(
-    tenant: Whose = None,
-    agent: Agent = None,
-    everybody: Everybody = False,
     *,
+    target: ModeTarget,
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
@@ -97,7 +108,7 @@ def get_mode(
     from topics.commands.log import read_commands
     from topics.commands.messages import ModeCommand
 
-    wanted = _command(tenant, agent, everybody)
+    wanted = target.command()
     settings = options.read()
     state = asyncio.run(read_commands(settings.kafka))
     found = [
@@ -109,7 +120,7 @@ def get_mode(
     ]
     found.sort(key=lambda each: (each.tenant is not None, each.agent is not None))
     holds = next((mode.value for mode in Mode if mode.value in {each.mode for each in found}), None)
-    served = _served(settings.redis, tenant, agent)
+    served = _served(settings.redis, target)
     if served is not None:
         holds = holding(served)
     if json:
@@ -132,26 +143,13 @@ def get_mode(
         say("no mode is set: HEADSTART_MODE where an executor runs holds, else act")
 
 
-def _served(redis: str, tenant: str | None, agent: str | None) -> list[ServedMode] | None:
+def _served(redis: str, target: ModeTarget) -> list[ServedMode] | None:
     """Return what Redis serves; None, said, where it does not answer."""
     from sinks.connections import RedisUnreachable
     from sinks.redis.served_modes import served_modes
 
     try:
-        return asyncio.run(served_modes(redis, tenant, agent))
+        return asyncio.run(served_modes(redis, target.tenant, target.agent))
     except RedisUnreachable as error:
         say(f"what executors are told is not known: {error}")
         return None
-
-
-def _command(
-    tenant: str | None, agent: str | None, everybody: bool, mode: Mode = Mode.ACT
-) -> ModeCommand:
-    """Return a command about whom the options name. Raises `typer.BadParameter`."""
-    from topics.commands.messages import ModeCommand
-
-    if everybody == (tenant is not None) or (agent and everybody):
-        raise typer.BadParameter(
-            "say whom: --everybody, --tenant TENANT, or --tenant TENANT --agent AGENT"
-        )
-    return ModeCommand(mode=mode.value, tenant=tenant, agent=agent, at=0)

@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
-from cli.support.options import Json, KafkaOptions, KafkaRedisOptions, Tenant
-from cli.support.output import say, show_json, show_table
+from cli.support.context_options import ContextOptions
+from cli.support.options import Json, KafkaOptions, KafkaRedisOptions
+from cli.support.output import show_json, show_table
 from cli.support.times import now_ms, parse_age, parse_moment
 
 if TYPE_CHECKING:
     from settings import Settings
 
-WorkflowType = Annotated[str, typer.Option(help="The context's workflow type.")]
-Domain = Annotated[str | None, typer.Option(help="Its domain [default: every domain].")]
-User = Annotated[str | None, typer.Option(help="Its user id [default: every user].")]
-Further = Annotated[
-    list[str] | None,
-    typer.Option("--context", metavar="KEY=VALUE", help="Any other level; repeatable."),
-]
 Tool = Annotated[str | None, typer.Option(help="Only guesses of this tool [default: every tool].")]
 Speculate = Annotated[
     float | None, typer.Option(min=0, max=1, help="Confidence that starting early needs.")
@@ -31,10 +25,6 @@ Suggest = Annotated[float | None, typer.Option(min=0, max=1, help="Confidence th
 
 
 def set_threshold(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
     tool: Tool = None,
     speculate: Speculate = None,
     suggest: Suggest = None,
@@ -46,8 +36,8 @@ def set_threshold(
     ] = None,
     reason: Reason = "",
     by: By = None,
-    tenant: Tenant = "default",
     *,
+    context: ContextOptions,
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
@@ -65,9 +55,9 @@ def set_threshold(
     _check(speculate, suggest)
     settings = options.read()
     command = ThresholdOverride(
-        tenant=tenant,
-        workflow_type=workflow_type,
-        path=path_of(settings, workflow_type, domain, user, context),
+        tenant=context.tenant,
+        workflow_type=context.workflow_type,
+        path=context.path(settings),
         tool=tool,
         speculate=speculate,
         suggest=suggest,
@@ -76,20 +66,16 @@ def set_threshold(
         reason=reason,
         at=now_ms(),
     )
-    warn_of_unknown(settings, tenant, workflow_type)
+    context.note_unknown(settings)
     set_and_show(settings, command, json=json)
 
 
 def unset_threshold(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
     tool: Tool = None,
     reason: Reason = "",
     by: By = None,
-    tenant: Tenant = "default",
     *,
+    context: ContextOptions,
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
@@ -99,19 +85,15 @@ def unset_threshold(
     """
 
     settings = options.read()
-    key = _key(tenant, workflow_type, path_of(settings, workflow_type, domain, user, context), tool)
+    key = _key(settings, context, tool)
     done = "taken back: what is learned is served again"
     unset_and_say(settings, key, user_name(by), reason, done, json=json)
 
 
 def get_threshold(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
     tool: Tool = None,
-    tenant: Tenant = "default",
     *,
+    context: ContextOptions,
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
@@ -125,7 +107,7 @@ def get_threshold(
     from topics.commands.messages import command_key, in_force
 
     settings = options.read()
-    key = _key(tenant, workflow_type, path_of(settings, workflow_type, domain, user, context), tool)
+    key = _key(settings, context, tool)
     state = asyncio.run(read_commands(settings.kafka))
     found = [each for each in state.commands if command_key(each) == key]
     if not found or not in_force(found[0], now_ms()):
@@ -138,36 +120,6 @@ def get_threshold(
         show_table(COLUMNS, [row(found[0])])
 
 
-def path_of(
-    settings: Settings,
-    workflow_type: str,
-    domain: str | None,
-    user: str | None,
-    further: list[str] | None,
-) -> str:
-    """Return the context path that the options name, "" for the whole workflow type.
-
-    Raises `typer.BadParameter` for a level that this system does not have.
-    """
-    from headstart.keys import context_paths
-    from settings.suggestions import did_you_mean
-
-    given = {"domain": domain, "user_id": user}
-    for text in further or ():
-        key, found, value = text.partition("=")
-        if not found:
-            raise typer.BadParameter(f"--context {text!r} is not KEY=VALUE")
-        given[key] = value
-    for key, each in given.items():
-        if each is not None and key not in settings.levels:
-            raise typer.BadParameter(
-                f"{key!r} is no level of this system's contexts: {', '.join(settings.levels)} "
-                f"(HEADSTART_LEVELS){did_you_mean(key, settings.levels)}"
-            )
-    paths = context_paths(workflow_type, given.get, settings.levels)
-    return paths[-1] if len(paths) > 1 else ""
-
-
 def _check(speculate: float | None, suggest: float | None) -> None:
     if speculate is None and suggest is None:
         raise typer.BadParameter("give --speculate, --suggest or both")
@@ -177,9 +129,11 @@ def _check(speculate: float | None, suggest: float | None) -> None:
         raise typer.BadParameter("--suggest is above --speculate: nothing would be suggested")
 
 
-def _key(tenant: str, workflow_type: str, path: str, tool: str | None) -> bytes:
+def _key(settings: Settings, context: ContextOptions, tool: str | None) -> bytes:
     from topics.commands.messages import ThresholdOverride, command_key
 
+    tenant, workflow_type = context.tenant, context.workflow_type
+    path = context.path(settings)
     return command_key(
         ThresholdOverride(tenant=tenant, workflow_type=workflow_type, path=path, tool=tool, at=0)
     )
@@ -195,19 +149,3 @@ def _ends(until: str | None, lasting: str | None) -> int | None:
     if ends is not None and ends <= now:
         raise typer.BadParameter(f"it would have ended already: {until or lasting}")
     return ends
-
-
-def warn_of_unknown(settings: Settings, tenant: str, workflow_type: str) -> None:
-    """Say so where nothing was learned for the workflow type: it may be a slip of the pen."""
-    from settings.suggestions import did_you_mean
-    from sinks.redis.queries import served_workflow_types
-
-    try:
-        known = asyncio.run(served_workflow_types(settings.redis, tenant))
-    except ConnectionError:
-        return
-    if workflow_type not in known:
-        say(
-            f"note: nothing is learned yet for the workflow type {workflow_type!r} of "
-            f"{tenant!r}{did_you_mean(workflow_type, known)}"
-        )

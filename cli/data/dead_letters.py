@@ -15,21 +15,23 @@ from cli.data.dead_letter_selection import (
     All,
     At,
     DeadLetterSelection,
-    Group,
+    FilterOptions,
     Positions,
-    Reason,
-    Since,
-    Topic,
-    Yes,
     choice,
-    confirm,
     position,
-    wanted,
 )
 from cli.data.dead_letter_view import fields, page, row, with_value
 from cli.support.option_groups import CommandGroup
-from cli.support.options import Json, KafkaOptions, Limit
-from cli.support.output import FAILURE, printable, require_found, say, show_json, show_table
+from cli.support.options import Json, KafkaOptions, Limit, Yes
+from cli.support.output import (
+    FAILURE,
+    confirm,
+    printable,
+    require_found,
+    say,
+    show_json,
+    show_table,
+)
 from cli.support.times import now_ms
 
 if TYPE_CHECKING:
@@ -41,15 +43,12 @@ app = CommandGroup(help="What the agents refused: list, show, replay, drop.")
 
 @app.command("list")
 def list_letters(
-    group: Group = None,
-    topic: Topic = None,
-    reason: Reason = None,
-    since: Since = None,
     limit: Limit = 20,
     handled: Annotated[
         bool, typer.Option("--handled", help="Also what was replayed or dropped.")
     ] = False,
     *,
+    filters: FilterOptions,
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
@@ -61,14 +60,14 @@ def list_letters(
     """
     from topics.dead_letters.log import LetterLog
 
-    filters = wanted(group, topic, reason, since)
+    wanted = filters.filter()
     settings = options.read()
 
     async def run() -> tuple[LetterLog, list[DeadLetterRecord], int]:
         log = await LetterLog.open(settings.kafka)
         newest: deque[DeadLetterRecord] = deque(maxlen=limit)
         total = 0
-        async for letter in log.letters(filters, handled=handled):
+        async for letter in log.letters(wanted, handled=handled):
             newest.append(letter)
             total += 1
         return log, list(reversed(newest)), total
@@ -81,7 +80,7 @@ def list_letters(
         columns = ("at", "refused", "group", "source", "bytes", "reason")
         show_table(columns, [list(row(each, log.handling(each)).values()) for each in letters])
         say(f"{len(letters)} of {total}, newest first")
-    require_found(total, "dead letter", group=group, topic=topic, reason=reason, since=since)
+    require_found(total, "dead letter", **vars(filters))
 
 
 @app.command("show")
@@ -122,15 +121,12 @@ def show(
 def replay(
     positions: Positions = None,
     every: All = False,
-    group: Group = None,
-    topic: Topic = None,
-    reason: Reason = None,
-    since: Since = None,
     file: Annotated[
         Path | None, typer.Option(help="Replay the corrected bytes in this file instead.")
     ] = None,
     yes: Yes = False,
     *,
+    filters: FilterOptions,
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
@@ -145,7 +141,7 @@ def replay(
     """
     from replay.files.input import read_input
 
-    chosen = choice(positions, every, group, topic, reason, since)
+    chosen = choice(positions, every, filters)
     if file is not None and every:
         raise typer.BadParameter("--file corrects one event, --all means many")
     corrected = None if file is None else read_input(file)
@@ -163,19 +159,16 @@ def replay(
         say(f"{count - len(left)} replayed, {len(left)} not")
     if left:
         raise typer.Exit(FAILURE)
-    _require(count, group, topic, reason, since)
+    require_found(count, "dead letter that waits", always=True, **vars(filters))
 
 
 @app.command("drop")
 def drop(
     positions: Positions = None,
     every: All = False,
-    group: Group = None,
-    topic: Topic = None,
-    reason: Reason = None,
-    since: Since = None,
     yes: Yes = False,
     *,
+    filters: FilterOptions,
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
@@ -187,7 +180,7 @@ def drop(
     Examples: headstart dead-letters drop 0:12; headstart dead-letters drop --all --since 1h --yes
     """
 
-    chosen = choice(positions, every, group, topic, reason, since)
+    chosen = choice(positions, every, filters)
     settings = options.read()
     log, count = asyncio.run(_look(settings.kafka, chosen, one_event=False))
     if count:
@@ -197,16 +190,7 @@ def drop(
         show_json({"dropped": count})
     else:
         say(f"{count} dropped")
-    _require(count, group, topic, reason, since)
-
-
-def _require(
-    count: int, group: str | None, topic: str | None, reason: str | None, since: str | None
-) -> None:
-    """End with exit code 1 where `--all` and its filters left nothing to do."""
-    what = "dead letter that waits"
-    chosen = {"group": group, "topic": topic, "reason": reason, "since": since}
-    require_found(count, what, always=True, **chosen)
+    require_found(count, "dead letter that waits", always=True, **vars(filters))
 
 
 def _question(do: str, count: int) -> str:

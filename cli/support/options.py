@@ -33,6 +33,9 @@ Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
 Since = Annotated[
     str | None, typer.Option(metavar="AGE", help="Only what is not older: 90s, 30m, 2h, 7d.")
 ]
+TenantOnly = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")]
+WorkflowTypeOnly = Annotated[str | None, typer.Option(help="Only this workflow type.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on the last line of stdout.")]
 
 

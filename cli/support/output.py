@@ -155,6 +155,11 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     Console(file=stream, width=None if stream.isatty() else 200).print(table)
 
 
+def percent(share: float | None) -> str:
+    """Return a share as a cell of a table, empty for None."""
+    return "" if share is None else f"{share:.1%}"
+
+
 def require_found(count: int, what: str, *, always: bool = False, **filters: object) -> None:
     """End with exit code 1, and one line on stderr, where a selection found nothing.
 
@@ -169,6 +174,22 @@ def require_found(count: int, what: str, *, always: bool = False, **filters: obj
     options = " ".join(f"{name} {value}" for name, value in given.items())
     say(f"error: no {what} matches {options}" if given else f"error: there is no {what}")
     raise typer.Exit(FAILURE)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Return where the answer is yes; end the command where it is not."""
+    import typer
+
+    if yes:
+        return
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        agreed = False
+        say("")
+    if not agreed:
+        say("nothing is changed; --yes does not ask")
+        raise typer.Exit(FAILURE)
 
 
 def report_errors(command: Callable[[], Any]) -> None:

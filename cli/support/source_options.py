@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.support.option_groups import OptionGroup
+from cli.support.options import TenantOnly, WorkflowTypeOnly
 from cli.support.times import parse_time
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ class HistoryOptions(OptionGroup):
     until: Annotated[str | None, typer.Option(help="Up to, exclusive; as --since.")] = None
     from_offset: _FromOffset = None
     to_offset: _ToOffset = None
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None
-    workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type.")] = None
+    tenant: TenantOnly = None
+    workflow_type: WorkflowTypeOnly = None
     domain: Annotated[str | None, typer.Option(help="Only this domain.")] = None
     levels: _Levels = None
     gain: _Gain = None

@@ -36,10 +36,10 @@ def parse_time(text: str | None, now: int | None = None) -> int | None:
     if text is None:
         return None
     if (age := _age_ms(text)) is not None:
-        return max(0, (now_ms() if now is None else now) - age)
-    if text.isdecimal():
-        return int(text)
-    if (at := _iso_ms(text)) is None:
+        at: int | None = (now_ms() if now is None else now) - age
+    else:
+        at = int(text) if text.isdecimal() else _iso_ms(text)
+    if at is None or (age is not None and at < 0):
         raise typer.BadParameter(
             f"{text!r} is no time: give 90s, 2h, 3d, 2026-01-31T12:00, or Unix ms"
         )

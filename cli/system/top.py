@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.options import HealthOptions, SettingOptions
+from cli.support.options import HealthOptions, SettingOptions, TenantOnly
 
 if TYPE_CHECKING:
     from cli.support.options import SettingOptions
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def top(
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
     looks: Annotated[int | None, typer.Option(min=1, help="End after so many looks.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's contexts.")] = None,
+    tenant: TenantOnly = None,
     *,
     options: HealthOptions,
 ) -> None:

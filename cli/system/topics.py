@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli.support.option_groups import CommandGroup, Fields
-from cli.support.options import (
-    Json,
-    KafkaOptions,
-    SettingOptions,
-)
+from cli.support.options import Json, KafkaOptions, SettingOptions
 from cli.support.output import say, show_json, show_table
 
 if TYPE_CHECKING:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from cli.support.options import Json, KafkaRedisOptions, Limit, Since
-from cli.support.output import require_found, say, show_json, show_table
+from cli.support.options import Json, KafkaRedisOptions, Limit, Since, TenantOnly, WorkflowTypeOnly
+from cli.support.output import percent, require_found, say, show_json, show_table
 from cli.support.times import parse_since
 from cli.support.unreadable import described, say_unreadable
 from cli.thresholds.learned_times import LearnedTimes, read_learned_times
 
 
 def contexts(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
-    workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type's.")] = None,
+    tenant: TenantOnly = None,
+    workflow_type: WorkflowTypeOnly = None,
     since: Since = None,
     limit: Limit = 100,
     *,
@@ -89,11 +87,10 @@ def _counted(served: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(context: dict[str, Any], times: LearnedTimes) -> dict[str, Any]:
     """Return what the table has of a context."""
-    fp, fn = (context[name] for name in ("fp_rate", "fn_rate"))
     return {
         **context,
-        "FP": "" if fp is None else f"{fp:.1%}",
-        "FN": "" if fn is None else f"{fn:.1%}",
+        "FP": percent(context["fp_rate"]),
+        "FN": percent(context["fn_rate"]),
         "saved": _seconds(context["saved_ms"]),
         "wasted": _seconds(context["wasted_ms"]),
         "last": times.shown(context["at"], context["latest"]),

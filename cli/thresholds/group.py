@@ -15,6 +15,8 @@ from cli.support.options import (
     Limit,
     SettingOptions,
     Since,
+    TenantOnly,
+    WorkflowTypeOnly,
 )
 from cli.support.output import claim_outputs, require_found, say, show_json, show_table
 from cli.support.times import parse_since
@@ -35,7 +37,7 @@ app.command("republish")(republish)
 
 @app.command("list")
 def list_thresholds(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    tenant: TenantOnly = None,
     since: Since = None,
     limit: Limit = 100,
     *,
@@ -81,8 +83,8 @@ app.command("history")(history)
 @app.command("export")
 def export(
     file: Annotated[str, typer.Argument(help="Where to write it; -: standard output.")],
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
-    workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type's.")] = None,
+    tenant: TenantOnly = None,
+    workflow_type: WorkflowTypeOnly = None,
     *,
     options: Annotated[SettingOptions, Fields("kafka", "data", "learner")],
     json: Json = False,

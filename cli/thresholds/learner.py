@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from cli.support.option_groups import CommandGroup
 from cli.support.options import Json, KafkaOptions, Limit, Since
 from cli.support.output import require_found, say, show_json, show_table
-from cli.support.times import parse_since
+from cli.support.times import now_ms, parse_since
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -93,7 +92,7 @@ def send_choice(
     from topics.control.log import send_control
     from topics.control.messages import LearnerChoice
 
-    choice = LearnerChoice(new_id(), time.time_ns() // 1_000_000, pattern, learner, tenant)
+    choice = LearnerChoice(new_id(), now_ms(), pattern, learner, tenant)
     offsets = asyncio.run(send_control(settings.kafka, choice, operators_key(settings)))
     return {"id": choice.id, "pattern": pattern, "learner": learner, "offsets": offsets}
 

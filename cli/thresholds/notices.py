@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from cli.support.option_groups import CommandGroup
-from cli.support.options import Json, KafkaPostgresOptions, Limit, Since
+from cli.support.options import Json, KafkaPostgresOptions, Limit, Since, TenantOnly
 from cli.support.output import require_found, say, show_json, show_table
 from cli.support.times import now_ms, parse_since, shown_moment
 
@@ -42,7 +42,7 @@ def list_notices(
     kind: Annotated[
         list[str] | None, typer.Option(help="Only this kind; may be given more than once.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
+    tenant: TenantOnly = None,
     since: Since = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with those that come, until Ctrl-C.")

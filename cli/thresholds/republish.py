@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Json, KafkaRedisOptions
+from cli.support.options import Json, KafkaRedisOptions, TenantOnly
 from cli.support.output import FAILURE, require_found, say, show_json, show_table
 from cli.support.targets import require_own_log
 from cli.support.times import now_ms
@@ -27,7 +27,7 @@ MOST_NAMED = 100
 
 
 def republish(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's thresholds.")] = None,
+    tenant: TenantOnly = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what is wrong, and replace nothing.")
     ] = False,

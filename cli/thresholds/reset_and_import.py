@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
 
-from cli.data.dead_letter_selection import confirm
-from cli.support.options import Json, KafkaRedisOptions
-from cli.support.output import FAILURE, say, show_json
+from cli.support.options import Json, KafkaRedisOptions, TenantOnly, Yes
+from cli.support.output import FAILURE, confirm, say, show_json
+from cli.support.times import now_ms
 from cli.thresholds.republish import repair_or_say
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _MOST_NAMED: Final = 10
 """Tenants of a file that an error names."""
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and send nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def reset(
@@ -55,7 +53,7 @@ def reset(
 
     parts(pattern)
     settings = options.read()
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     said = Reset(new_id(now), now, pattern, tenant)
     whose = f"of {tenant}" if tenant else "of every tenant"
     about = {"id": said.id, "pattern": pattern, "tenant": tenant}
@@ -67,7 +65,7 @@ def reset(
 
 def import_learned(
     file: Annotated[Path, typer.Argument(help="What `headstart thresholds export` wrote.")],
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    tenant: TenantOnly = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     *,
@@ -93,7 +91,7 @@ def import_learned(
     if header.levels != settings.levels:
         wanted = ",".join(header.levels)
         raise NotLearned(f"{file}: has the levels {wanted}; set HEADSTART_LEVELS={wanted}")
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     wanted_lines = [each for each in lines if tenant in (None, each.tenant)]
     id = new_id(now)
     about = {"id": id, "file": str(file), "tenant": tenant}
@@ -134,7 +132,7 @@ async def _intervene(
     epoch = await read_epoch(settings.kafka)
     tables = await read_whole_table(settings.kafka, epoch)
     said = controls(epoch.partitions)
-    tried = rehearse(tables, epoch, rules_of(settings), said, time.time_ns() // 1_000_000)
+    tried = rehearse(tables, epoch, rules_of(settings), said, now_ms())
     found = {**how.about, "contexts": tried.contexts, "refused": tried.refused}
     for reason in tried.refused:
         say(f"would be refused: {reason}")

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.config.threshold import Domain, Further, User, WorkflowType, path_of, warn_of_unknown
-from cli.support.options import (
-    Json,
-    Limit,
-    PostgresOptions,
-    RedisOptions,
-    Since,
-    Tenant,
-)
-from cli.support.output import printable, put, require_found, say, show_json, show_table
+from cli.support.context_options import ContextOptions
+from cli.support.options import Json, Limit, PostgresOptions, RedisOptions, Since
+from cli.support.output import percent, printable, put, require_found, say, show_json, show_table
 from cli.support.times import now_ms, parse_since, shown_moment
 from cli.support.unreadable import described, say_unreadable
 
@@ -33,13 +26,9 @@ _SAID = {"speculative": "started early", "suggestion": "suggested", "explicit": 
 
 
 def show(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
     tool: Tool = None,
-    tenant: Tenant = "default",
     *,
+    context: ContextOptions,
     options: RedisOptions,
     json: Json = False,
 ) -> None:
@@ -54,11 +43,11 @@ def show(
     from console.inspection.explain import explain
 
     settings = options.read()
-    paths = _paths(path_of(settings, workflow_type, domain, user, context), workflow_type)
-    asked = explain(settings.redis, tenant, workflow_type, paths, tool, now_ms())
-    found = asyncio.run(asked)
+    tenant, workflow_type = context.tenant, context.workflow_type
+    paths = _paths(context.path(settings), workflow_type)
+    found = asyncio.run(explain(settings.redis, tenant, workflow_type, paths, tool, now_ms()))
     if all(level.outcomes is None for level in found.levels):
-        warn_of_unknown(settings, tenant, workflow_type)
+        context.note_unknown(settings)
     if json:
         show_json(_described(found))
         return
@@ -102,8 +91,8 @@ def _show_metrics(metrics: Mapping[str, Any]) -> None:
     show_table(
         ("what was done", "outcomes", "wrong (FP)", "right, not started (FN)"),
         [
-            (said, f"{modes[mode]['outcomes']:.0f}", _percent(modes[mode]["fp"]),
-             _percent(modes[mode]["fn"]))
+            (said, f"{modes[mode]['outcomes']:.0f}", percent(modes[mode]["fp"]),
+             percent(modes[mode]["fn"]))
             for mode, said in _SAID.items()
         ],
     )  # fmt: skip
@@ -112,10 +101,6 @@ def _show_metrics(metrics: Mapping[str, Any]) -> None:
     means.append(f"saved {metrics['saved_ms']:,.0f} ms, wasted {metrics['wasted_ms']:,.0f} ms")
     means.append(f"{metrics['feedback_accepted']} of {metrics['feedback']} verdicts accept")
     put(f"  {'; '.join(means)}")
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
 
 
 def _number(value: float | None, form: str) -> str:
@@ -147,14 +132,10 @@ def _described(found: Explanation) -> dict[str, Any]:
 
 
 def history(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
-    tenant: Tenant = "default",
     since: Since = None,
     limit: Limit = 100,
     *,
+    context: ContextOptions,
     options: PostgresOptions,
     json: Json = False,
 ) -> None:
@@ -166,8 +147,8 @@ def history(
     from sinks.postgres.reading import reading_postgres
 
     settings = options.read()
-    path = path_of(settings, workflow_type, domain, user, context)
-    path = path or _paths("", workflow_type)[0]
+    tenant = context.tenant
+    path = context.path(settings) or _paths("", context.workflow_type)[0]
     begin = parse_since(since)
 
     async def run() -> list[dict[str, Any]]:

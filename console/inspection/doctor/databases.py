@@ -8,12 +8,7 @@ from typing import Any
 from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
 from console.inspection.error_text import short_error
 from headstart.scrubbing.masking import masked_address
-from sinks.connections import (
-    DatabaseUnreachable,
-    asking_redis,
-    connect_postgres,
-    postgres_address,
-)
+from sinks.connections import DatabaseUnreachable, asking_redis, connect_postgres, postgres_address
 from sinks.postgres.migrate import MigrationError, pending
 from sinks.postgres.rights import missing_rights
 from sinks.redis.served_modes import ServedMode, unsound_modes
