@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "doctor": CommandSpec(
         "cli.system.doctor:doctor",
-        "Check services, topics, schema, versions, disk and clock; say how to mend what is wrong.",
+        "Check services, topics, schema, versions, disk and clock; print how to fix each problem.",
     ),
     "demo": CommandSpec(
         "cli.system.demo:demo",

@@ -108,12 +108,22 @@ class Log:
         if self._epoch is None or any(end.get(p, 0) < at for p, at in self._end.items()):
             self._epoch = await read_epoch(self._kafka)
         self._end = end
-        learned, groups = await asyncio.gather(
-            committed_offsets(self._kafka, THRESHOLDS_GROUP, EVENTS.name, len(end)),
-            describe_groups(self._kafka, (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP)),
-        )
         open_now = await open_transactions(self._kafka, states.values())
-        return LogState(self._epoch.number, states, learned, open_now, groups)
+        return await ask_groups(self._kafka, self._epoch.number, states, open_now)
+
+
+async def ask_groups(
+    kafka: str,
+    epoch: int,
+    topics: Mapping[str, TopicState],
+    open_now: Sequence[OpenTransaction] = (),
+) -> LogState:
+    """Ask how far the groups are in the log that `topics` describes."""
+    learned, groups = await asyncio.gather(
+        committed_offsets(kafka, THRESHOLDS_GROUP, EVENTS.name, topics[EVENTS.name].partitions),
+        describe_groups(kafka, (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP)),
+    )
+    return LogState(epoch, topics, learned, open_now, groups)
 
 
 async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> SinkProgress:

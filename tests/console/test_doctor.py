@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ HOUR_S = 3600.0
 
 
 def wrong(target: InspectionTarget, machine: Machine = HERE) -> list[Finding]:
-    return [each for each in asyncio.run(diagnose(target, machine)) if each.state == "wrong"]
+    return [each for each in asyncio.run(diagnose(target, machine)) if each.level == "error"]
 
 
 def one(found: list[Finding], check: str, *parts: str) -> None:
@@ -58,7 +59,7 @@ def test_events_in_the_quarantine_of_the_spool_are_a_note(
     assert list(check_machine(machine, tmp_path)) == before
     (kept / "s-0.log").touch()
     (found,) = (each for each in check_machine(machine, tmp_path) if each not in before)
-    assert (found.check, found.state) == ("spool", "note")
+    assert (found.check, found.level) == ("spool", "warning")
     assert f"{kept} (files: 1)" in found.what
 
 
@@ -113,7 +114,7 @@ def test_modes_that_no_worker_has_published(target: InspectionTarget) -> None:
     with Redis.from_url(target.redis, decode_responses=True) as redis:
         redis.delete(MODES)
         (only,) = noted()
-        assert (only.check, only.state) == ("served", "note")
+        assert (only.check, only.level) == ("served", "warning")
         assert "`headstart up` or `headstart worker thresholds`" in only.remedy
         redis.hset(MODES, PUBLISHED, redis.info("server")["run_id"])
         try:
@@ -258,8 +259,8 @@ def test_a_clock_off_by_an_hour(target: InspectionTarget) -> None:
 
 def test_clocks_that_disagree_among_themselves() -> None:
     found = check_clock({"Postgres": 0.1, "Redis": 400.0})
-    assert (found.state, found.what) == ("wrong", "the clocks disagree: 400.0 s behind Redis's")
-    assert check_clock({"Postgres": 0.1, "Redis": 10.0}).state == "note"
+    assert (found.level, found.what) == ("error", "the clocks disagree: 400.0 s behind Redis's")
+    assert check_clock({"Postgres": 0.1, "Redis": 10.0}).level == "warning"
 
 
 def test_a_missing_extension(target: InspectionTarget, tmp_path: Path) -> None:
@@ -270,16 +271,20 @@ def test_a_missing_extension(target: InspectionTarget, tmp_path: Path) -> None:
     one(found, "extension", "Faust's Cython extension is missing", "_cython/streams")
 
 
-def test_the_command_says_it_and_how_to_mend_it(
+def test_the_command_prints_findings_and_fixes(
     target: InspectionTarget, closed: str, run: Any
 ) -> None:
     where = ("--postgres", target.postgres, "--redis", target.redis)
     ended = run("doctor", "--kafka", closed, *where)
     assert ended.returncode == 1
-    assert f"wrong  kafka      {closed}: nothing listens there" in ended.stdout
-    assert "mend: start it" in ended.stdout
+    assert f"error    kafka      {closed}: nothing listens there" in ended.stdout
+    assert "fix: start it" in ended.stdout
     ended = run("doctor", "--kafka", target.kafka, *where)
-    assert (ended.returncode, ended.stderr) == (0, "nothing is wrong\n"), ended.stdout
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stderr.startswith("errors: 0, ")
+    ended = run("doctor", "--json", "--kafka", closed, *where)
+    (found,) = [each for each in json.loads(ended.stdout)["findings"] if each["check"] == "kafka"]
+    assert (found["level"], found["state"]) == ("error", "wrong")
 
 
 def test_dead_letters_that_wait_are_named() -> None:
@@ -288,7 +293,7 @@ def test_dead_letters_that_wait_are_named() -> None:
         HANDLED.name: TopicState(HANDLED.name, 1, {0: 0}, {0: 3}),
     }
     (found,) = dead_letters(states)
-    assert (found.state, found.what) == ("note", "about 4 wait to be replayed or dropped")
+    assert (found.level, found.what) == ("warning", "about 4 wait to be replayed or dropped")
     assert found.remedy == "headstart dead-letters list"
     states[HANDLED.name] = TopicState(HANDLED.name, 1, {0: 0}, {0: 7})
     assert list(dead_letters(states)) == []

