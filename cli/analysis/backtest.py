@@ -1,4 +1,4 @@
-"""`headstart backtest`: what other policies would have saved."""
+"""`headstart backtest`: compares policies on recorded predictions."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ COLUMNS = (
 Outcomes = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE", help="Judged predictions, JSONL or CSV, in their order; -: stdin."
+        metavar="FILE", help="Predictions with outcomes, JSONL or CSV, in order; -: stdin."
     ),
 ]
 Policies = Annotated[
     list[str] | None,
-    typer.Option(help="A policy, with parameters if need be; repeat for more [default: all]."),
+    typer.Option(help="A policy, optionally with parameters; repeatable [default: all]."),
 ]
 More = Annotated[list[str] | None, typer.Argument(metavar="[POLICY]...", help="More policies.")]
 Grid = Annotated[
@@ -51,7 +51,9 @@ Csv = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Write a line per policy and context to this file."),
 ]
-Resume = Annotated[Path | None, typer.Option(help="Keep what is finished here, and go on from it.")]
+Resume = Annotated[
+    Path | None, typer.Option(help="Save finished work to this file, and resume from it.")
+]
 
 
 def backtest(
@@ -68,15 +70,16 @@ def backtest(
     options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
-    """Say what policies would have earned on what really happened.
+    """Compute what policies would have earned on recorded predictions.
 
-    Reads the log from the broker, the archive in Postgres, or a file, in order, with the feedback
-    as late as it came; commits nothing, writes to no topic. --outcomes FILE is a file of judged
-    predictions; a line: {"context": {"workflow_type": "refund", "domain": "retail", "user_id":
-    "u7"}, "confidence": 0.8, "correct": true, "gain": 400, "cost": 600, "at": 1760000000000}; keys
-    of the context may be missing; "workflow_id" and "speculated" may be added, and "not_startable"
-    (a reason) where no threshold could have started the call. A line of POLICY.jsonl is what was
-    in force before that line's outcome, for its gain and cost: {"threshold": t, "level": path}.
+    Reads the log from the broker, the archive in Postgres, or a file, in order, and applies
+    feedback at the time it arrived; commits nothing and writes to no topic. --outcomes FILE has
+    predictions with outcomes; a line: {"context": {"workflow_type": "refund", "domain": "retail",
+    "user_id": "u7"}, "confidence": 0.8, "correct": true, "gain": 400, "cost": 600, "at":
+    1760000000000}; keys of the context may be missing; "workflow_id" and "speculated" are optional,
+    as is "not_startable" (a reason) if no threshold could have started the call. A line of
+    POLICY.jsonl is the threshold in force before that line's outcome, for its gain and cost:
+    {"threshold": t, "level": path}.
 
     Examples: headstart backtest --outcomes o.jsonl --policy default --policy fixed:0.8;
     headstart backtest --since 3d --tenant acme --html report.html;
@@ -87,7 +90,8 @@ def backtest(
     from replay.predictions.policy_grid import chosen
 
     if outcomes:
-        history = replace(history, source=outcomes, levels=history.levels or "domain,user_id")
+        levels = "domain,user_id" if history.levels is None else history.levels
+        history = replace(history, source=outcomes, levels=levels)
     claim_outputs(html, csv, inputs=[history.source, resume], json=json)
     _check_places(thresholds_out, resume, history.source)
     settings = options.read()
@@ -104,7 +108,7 @@ def backtest(
 
 def _warn_of_scales(found: dict[str, Any], reading: ReadOptions) -> None:
     for tool in sorted(reading.scales.named.difference(found["read"]["scaled"])):
-        found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of such a tool")
+        found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of this tool")
 
 
 def _check_places(thresholds_out: Path | None, resume: Path | None, source: str) -> None:
@@ -117,7 +121,7 @@ def _check_places(thresholds_out: Path | None, resume: Path | None, source: str)
             check_output(resume, [source])
         except OutputIsInput as error:
             raise OutputIsInput(
-                f"{resume}: not written by --resume, but the input; name another file"
+                f"{resume}: is the input, not a file that --resume wrote; name another file"
             ) from error
 
 
@@ -129,7 +133,7 @@ def _now(resume: Path | None) -> int:
     if at is None:
         return now_ms()
     then = datetime.fromtimestamp(at / 1000, UTC)
-    say(f"{resume}: goes on with what began at {then:%Y-%m-%d %H:%M:%S} UTC")
+    say(f"{resume}: resumes the run started at {then:%Y-%m-%d %H:%M:%S} UTC")
     return at
 
 
@@ -163,7 +167,7 @@ def _show(found: dict[str, Any], html: str | None, csv: str | None, *, json: boo
 
 
 def _heading(name: str, found: Mapping[str, Any]) -> str:
-    """Return a column's name; where what it says is in part assumed, or left out, so it says."""
+    """Return a column's heading, with a remark if its figures are partly assumed or incomplete."""
     if name == "earned" and found["assumptions"]:
         return "earned (assumed)"
     if name == "policy" and (count := found["not_startable"]["guesses"]):
@@ -188,8 +192,8 @@ def _say_what_was_read(found: Mapping[str, Any]) -> None:
                 f"{found['source']} holds no records in the range; --since takes 2h, 3d or a date"
             )
         raise LookupError(
-            f"{found['source']}: {read['events'] or read['records']} events, but no judged "
-            "prediction among them"
+            f"{found['source']}: {read['events'] or read['records']} events, but no prediction "
+            "with an outcome"
             + (f" ({read['filtered']} filtered out)" if read["filtered"] else "")
             + "".join(f". {sentence}" for sentence in caveats(found))
         )

@@ -1,4 +1,4 @@
-"""`headstart experiment`: what the arms of an A/B test earned, from the log."""
+"""`headstart experiment`: compares the arms of an A/B test from the log."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ ExperimentHistory = Annotated[
 
 
 def experiment(
-    name: Annotated[str, typer.Argument(help="The experiment's name: it decides who is where.")],
-    arm: Annotated[list[str], typer.Option(help="ARM=SHARE; repeat, the control first.")],
+    name: Annotated[
+        str, typer.Argument(help="The experiment's name, which determines the assignment.")
+    ],
+    arm: Annotated[list[str], typer.Option(help="ARM=SHARE; repeatable, the control first.")],
     *,
     history: ExperimentHistory,
     options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
-    """Say what the arms of an experiment earned by what executors really started.
+    """Compare what the arms of an experiment earned with the calls executors started.
 
-    Workflows are shared out by a stable hash of their ids (headstart.arm_of), which an
-    executor computes alike. The first arm is the control.
+    Workflows are assigned to arms by a stable hash of their ids, as in executors
+    (headstart.arm_of). The first arm is the control.
 
     Examples: headstart experiment bolder --arm control=50 --arm bolder=50 --since 7d;
     headstart experiment bolder --arm control=90 --arm bolder=10 --source log.jsonl.zst --json
@@ -47,7 +49,9 @@ def experiment(
     settings = options.read()
     source = history.open(settings)
     if not source.live:
-        raise ValueError(f"{source.name} does not say what was started; nothing can be compared")
+        raise ValueError(
+            f"{source.name} does not record which calls were started, so arms cannot be compared"
+        )
     found, apart = _earned(name, shares, source, history.processes)
     if json:
         control = next(iter(shares))
@@ -59,7 +63,7 @@ def experiment(
 def _earned(
     name: str, shares: Mapping[str, float], history: PredictionSource, processes: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the arms earned by what was really started, and what that leaves out."""
+    """Return what the arms earned with the calls that were started, and what is not counted."""
     from headstart.experiments import assignment
     from replay.engine.engine import LIVE
     from replay.execution.runner import Backtest, run_backtest
@@ -78,7 +82,7 @@ def _earned(
     apart = {each: said[each] for each in ("not_startable", "unpriced", "assumptions")}
     if not any(members):
         why = "".join(f". {sentence.removesuffix('.')}" for sentence in caveats(said))
-        raise LookupError(f"{history.name}: no judged prediction was found there{why}")
+        raise LookupError(f"{history.name}: no prediction with an outcome was found there{why}")
     return outcome_of(list(shares), assignment(name, shares), groups, members), apart
 
 

@@ -1,4 +1,4 @@
-"""`headstart replay`: thresholds learned anew from a piece of the log, beside the live ones."""
+"""`headstart replay`: relearns thresholds from part of the log, without touching live ones."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def replay(
     options: Annotated[SettingOptions, Fields("kafka", "postgres", "learner", "data")],
     json: Json = False,
 ) -> None:
-    """Learn thresholds anew from the log, by the agent's own core, and print them.
+    """Relearn thresholds from the log, with the workers' own core, and print them.
 
-    Begins with nothing at the first record of the range. Duplicates and refused events are treated
-    as live; no offset is committed, no topic and no table written.
+    Starts without state at the first record of the range. Duplicates and refused events are
+    treated as by workers; no offset is committed, and no topic or table is written.
 
     Examples: headstart replay --learner td --since 1d; headstart replay --source log.jsonl.zst
     --thresholds-out thresholds.jsonl --json

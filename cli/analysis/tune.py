@@ -1,4 +1,4 @@
-"""`headstart tune`: the settings that would have earned most, confirmed on what came later."""
+"""`headstart tune`: searches for the best policy settings and confirms them on later data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEARCHED = (
 
 
 Candidates = Annotated[
-    list[str] | None, typer.Option(help="A candidate; repeat [default: a few of each kind].")
+    list[str] | None, typer.Option(help="A candidate; repeatable [default: a few of each kind].")
 ]
 Grid = Annotated[list[str] | None, typer.Option(help="Candidates: 'ema:alpha=.05..0.5x8'; repeat.")]
 Share = Annotated[
@@ -31,9 +31,9 @@ Share = Annotated[
 ]
 Apply = Annotated[
     str | None,
-    typer.Option(metavar="PATTERN", help="Have the winner learn in these contexts, if confirmed."),
+    typer.Option(metavar="PATTERN", help="Assign the winner to these contexts, if confirmed."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="With --apply: only say what it would do.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --apply: only report the effect.")]
 Html = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Write the report of the later part to this file."),
@@ -63,8 +63,8 @@ def tune(
 ) -> None:
     """Search settings on the first part of the log, and confirm the best on the rest.
 
-    Changes nothing without --apply; the last line says whether a change is worth it. --apply does
-    what `headstart learner choose PATTERN` does, after a question, for --tenant or everybody.
+    Changes nothing without --apply; the last line says whether a change pays off. --apply does
+    what `headstart learner choose PATTERN` does, after confirmation, for --tenant or all tenants.
 
     Examples: headstart tune --since 7d --grid 'hops:keep=.995..0.9999x6';
     headstart tune --source log.jsonl.zst --policy td --policy sliding --split .5 --json;
@@ -108,24 +108,24 @@ def _write_report(html: str | None, found: Tuned) -> None:
 def _apply(
     found: Tuned, pattern: str, tenant: str | None, settings: Settings, *, dry_run: bool, yes: bool
 ) -> dict[str, Any] | None:
-    """Have the winner learn where a pattern says; None where nothing was changed."""
+    """Assign the winner to the contexts of a pattern; return None if nothing was changed."""
     from cli.thresholds.learner import send_choice
 
-    whose = "everybody" if tenant is None else tenant
+    whose = "all tenants" if tenant is None else f"tenant {tenant}"
     if not found.better:
-        say("--apply: nothing is changed, because nothing better is confirmed")
+        say("--apply: nothing is changed, because no improvement is confirmed")
         return None
     if dry_run:
-        say(f"--dry-run: {found.winner} would learn in {pattern} of {whose}")
+        say(f"--dry-run: {found.winner} would be assigned to {pattern} of {whose}")
         return None
-    confirm(f"Have {found.winner} learn in {pattern} of {whose} from now on?", yes)
+    confirm(f"Assign {found.winner} to {pattern} of {whose} from now on?", yes)
     applied = send_choice(settings, pattern, found.winner, tenant)
     say(f"{pattern}: {found.winner}, in {len(applied['offsets'])} partitions")
     return applied
 
 
 def _parts(found: Tuned) -> list[str]:
-    """Return the headings of both parts, with how many predictions each has."""
+    """Return the headings of both parts, with their numbers of predictions."""
     names = {"searched": "first part", "confirmed": "later part"}
     return [f"{names[part]} ({count:,} predictions)" for part, count in found.predictions.items()]
 

@@ -1,4 +1,4 @@
-"""`headstart verify`: the log replayed, and compared with what the live system holds."""
+"""`headstart verify`: replays the log and compares the result with the live system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def verify(
     snapshot: Annotated[
-        Path | None, typer.Option(help="Begin with this snapshot where the log is cut.")
+        Path | None, typer.Option(help="Start from this snapshot if retention has cut the log.")
     ] = None,
     reference: Annotated[
         bool,
@@ -33,7 +33,7 @@ def verify(
 ) -> None:
     """Replay the log through the learner and compare with the table, Redis and Postgres.
 
-    Every row is compared bit by bit; what is missing, extra or differing is named. Exit code 0: all
+    Rows are compared bit by bit; missing, extra and differing ones are listed. Exit code 0: all
     agree; 1: they do not. It only reads, and joins no consumer group.
 
     Examples: headstart verify; headstart verify --snapshot nightly.gz --json, where the log is cut

@@ -1,4 +1,4 @@
-"""`headstart config`: what people set about what is served, and every setting with its origin."""
+"""`headstart config`: overrides and modes, and every setting with its origin."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from topics.commands.messages import Command
 
 app = CommandGroup(help="Overrides and modes: set, unset, get, list; and settings: show.")
-_set = CommandGroup(help="Set a threshold or a mode by hand.")
-_unset = CommandGroup(help="Take a threshold or a mode back.")
-_get = CommandGroup(help="Show one threshold or mode that was set.")
+_set = CommandGroup(help="Set a threshold or a mode manually.")
+_unset = CommandGroup(help="Unset a threshold or a mode.")
+_get = CommandGroup(help="Show one threshold or mode.")
 _set.command("threshold")(set_threshold)
 _set.command("mode")(set_mode)
 _unset.command("threshold")(unset_threshold)
@@ -39,14 +39,14 @@ def list_commands(
     tenant: TenantOnly = None,
     since: Since = None,
     limit: Limit = 1000,
-    expired: Annotated[bool, typer.Option("--expired", help="Also what has expired.")] = False,
+    expired: Annotated[bool, typer.Option("--expired", help="Include expired entries.")] = False,
     *,
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """List every override and mode in force; --since: those set then.
+    """List every override and mode in force; --since: those set since then.
 
-    Modes that Redis serves and no command set are named on stderr: they hold too.
+    Modes that Redis serves without a command are listed on stderr: they are in force too.
 
     Example: headstart config list --tenant acme
     """
@@ -67,14 +67,14 @@ def list_commands(
     elif found:
         show_table(COLUMNS, [row(each) for each in found])
     elif not (tenant or since):
-        say("no command set anything")
+        say("no override or mode is set")
     if not json:
         _say_by_hand(settings.redis, [each for each in state.commands if in_force(each, now)])
     require_found(len(found), "override or mode", tenant=tenant, since=since)
 
 
 def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
-    """Name the modes that Redis serves and no command set."""
+    """Print the modes that Redis serves without a command."""
     from sinks.connections import RedisUnreachable
     from sinks.redis.served_modes import ServedMode, every_mode
     from topics.commands.messages import ModeCommand
@@ -86,7 +86,7 @@ def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
     try:
         served = asyncio.run(every_mode(redis))
     except RedisUnreachable as error:
-        say(f"what executors are told is not known: {error}")
+        say(f"cannot read the modes that Redis serves: {error}")
         return
     there = {(each.tenant, each.field, each.stored) for each in served}
     for mode in modes:
@@ -112,12 +112,12 @@ def show(
     ],
     json: Json = False,
 ) -> None:
-    """Show every setting: its value, where that comes from, what it means. Passwords are masked.
+    """Show every setting with its value, origin and meaning. Passwords are masked.
 
     A value comes from its flag, else HEADSTART_NAME, else the settings file (headstart.toml here,
     or what HEADSTART_CONFIG names), else the running stack (addresses), else its default.
 
-    Exits with 1 where executors would refuse a value.
+    Exits with 1 if executors would refuse a value.
 
     Example: headstart config show redis
     """

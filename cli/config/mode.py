@@ -1,4 +1,4 @@
-"""`headstart config set|unset|get mode`: how far executors may go; the kill switch."""
+"""`headstart config set|unset|get mode`: executor modes, and the kill switch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Mode(StrEnum):
-    """How far executors may go, the most restrictive first."""
+    """Executor modes, the most restrictive first."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -36,7 +36,7 @@ class ModeTarget(OptionGroup):
         str | None, typer.Option("--tenant", help="All executors of this tenant.")
     ] = None
     agent: Annotated[str | None, typer.Option(help="Only this agent of the tenant.")] = None
-    everybody: Annotated[bool, typer.Option("--everybody", help="Every executor there is.")] = False
+    everybody: Annotated[bool, typer.Option("--everybody", help="All executors.")] = False
 
     def command(self, mode: Mode = Mode.ACT, **more: Any) -> ModeCommand:
         """Return a command for these executors. Raises `typer.BadParameter`."""
@@ -44,7 +44,7 @@ class ModeTarget(OptionGroup):
 
         if self.everybody == (self.tenant is not None) or (self.agent and self.everybody):
             raise typer.BadParameter(
-                "say whom: --everybody, --tenant TENANT, or --tenant TENANT --agent AGENT"
+                "select executors: --everybody, --tenant TENANT, or --tenant TENANT --agent AGENT"
             )
         fields = {"at": 0} | more
         return ModeCommand(mode=mode.value, tenant=self.tenant, agent=self.agent, **fields)
@@ -59,10 +59,10 @@ def set_mode(
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Tell executors how far they may go: everybody, those of a tenant, or one agent of it.
+    """Set the mode of all executors, of a tenant's, or of one agent of a tenant.
 
-    The most restrictive holds: of HEADSTART_MODE where the executor runs, everybody's, the tenant's
-    and the agent's. `off --everybody` is the kill switch; it needs no worker to take effect.
+    The most restrictive of HEADSTART_MODE at the executor, the mode of all executors, the tenant's
+    and the agent's applies. `off --everybody` is the kill switch; it needs no running worker.
 
     Examples: headstart config set mode off --everybody --reason incident;
     headstart config set mode observe --tenant acme --agent planner
@@ -80,7 +80,7 @@ def unset_mode(
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Take a mode back: of those that are left the most restrictive holds.
+    """Unset a mode; the most restrictive of the remaining ones applies.
 
     Example: headstart config unset mode --everybody
     """
@@ -97,9 +97,9 @@ def get_mode(
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Show every mode set that concerns these executors; the most restrictive one holds.
+    """Show every mode that applies to these executors; the most restrictive one is in force.
 
-    What holds is what Redis serves, also where it was written there by hand. What is no mode
+    The mode in force is read from Redis, even if it was written there manually. An invalid mode
     counts as off.
 
     Example: headstart config get mode --tenant acme --agent planner
@@ -132,7 +132,9 @@ def get_mode(
     for each in served or ():
         command = known.get((each.tenant, each.field))
         if command is None or command.mode != each.stored:
-            taken = "" if each.sound else f", which is no mode: executors take it for {each.holds}"
+            taken = (
+                "" if each.sound else f", which is not a mode: executors treat it as {each.holds}"
+            )
             say(
                 f"Redis serves {each.stored!r} for {each.whose}{taken}; no command set that: "
                 "`headstart config set mode` replaces it"
@@ -144,12 +146,12 @@ def get_mode(
 
 
 def _served(redis: str, target: ModeTarget) -> list[ServedMode] | None:
-    """Return what Redis serves; None, said, where it does not answer."""
+    """Return the modes that Redis serves; print a line and return None if it does not answer."""
     from sinks.connections import RedisUnreachable
     from sinks.redis.served_modes import served_modes
 
     try:
         return asyncio.run(served_modes(redis, target.tenant, target.agent))
     except RedisUnreachable as error:
-        say(f"what executors are told is not known: {error}")
+        say(f"cannot read the modes that Redis serves: {error}")
         return None

@@ -1,4 +1,4 @@
-"""`headstart config set|unset|get threshold`: a threshold set by hand, served but never learned."""
+"""`headstart config set|unset|get threshold`: overrides, served in place of learned thresholds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 Tool = Annotated[str | None, typer.Option(help="Only guesses of this tool [default: every tool].")]
 Speculate = Annotated[
-    float | None, typer.Option(min=0, max=1, help="Confidence that starting early needs.")
+    float | None, typer.Option(min=0, max=1, help="Confidence needed to start early.")
 ]
-Suggest = Annotated[float | None, typer.Option(min=0, max=1, help="Confidence that showing needs.")]
+Suggest = Annotated[float | None, typer.Option(min=0, max=1, help="Confidence needed to suggest.")]
 
 
 def set_threshold(
@@ -29,10 +29,10 @@ def set_threshold(
     speculate: Speculate = None,
     suggest: Suggest = None,
     until: Annotated[
-        str | None, typer.Option(metavar="MOMENT", help="Until then: ISO 8601, UTC unless it says.")
+        str | None, typer.Option(metavar="MOMENT", help="End, in ISO 8601; UTC without an offset.")
     ] = None,
     lasting: Annotated[
-        str | None, typer.Option("--for", metavar="AGE", help="For so long: 90s, 30m, 2h, 7d.")
+        str | None, typer.Option("--for", metavar="AGE", help="Duration: 90s, 30m, 2h, 7d.")
     ] = None,
     reason: Reason = "",
     by: By = None,
@@ -41,10 +41,10 @@ def set_threshold(
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Serve this threshold in the place of the learned one, for a context and all below it.
+    """Serve this threshold instead of the learned one, for a context and all contexts below it.
 
-    Learning goes on beneath it. It replaces what was set for the same context and tool. Without
-    --until or --for it holds until `headstart config unset threshold`.
+    Learning continues. It replaces an override of the same context and tool. Without --until or
+    --for it applies until `headstart config unset threshold`.
 
     Example: headstart config set threshold --workflow-type refund --speculate .97 --for 2h
     --reason "refund API is slow"
@@ -79,14 +79,14 @@ def unset_threshold(
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Take an override back: what is learned is served again. Name context and tool as when set.
+    """Unset an override: the learned threshold is served again. Give the same context and tool.
 
     Example: headstart config unset threshold --workflow-type refund --domain retail
     """
 
     settings = options.read()
     key = _key(settings, context, tool)
-    done = "taken back: what is learned is served again"
+    done = "unset: the learned threshold is served again"
     unset_and_say(settings, key, user_name(by), reason, done, json=json)
 
 
@@ -97,9 +97,9 @@ def get_threshold(
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Show the override of exactly this context and tool; exit code 1 where there is none.
+    """Show the override of exactly this context and tool; exit code 1 if there is none.
 
-    What a context is told in the end: `headstart thresholds show`.
+    `headstart thresholds show` shows the threshold that results for a context.
 
     Example: headstart config get threshold --workflow-type refund --domain retail --json
     """

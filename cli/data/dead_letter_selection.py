@@ -1,4 +1,4 @@
-"""Which dead letters a command means: by name, or all that its filters leave."""
+"""Selects dead letters by position or by filters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ At = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="As `list` s
 Positions = Annotated[
     list[str] | None, typer.Argument(metavar="PARTITION:OFFSET...", help="As `list` shows them.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All that the filters leave.")]
+All = Annotated[bool, typer.Option("--all", help="All that match the filters.")]
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class FilterOptions(OptionGroup):
 
     group: Annotated[
         str | None,
-        typer.Option(help="Only what this group refused: episodes, thresholds, history."),
+        typer.Option(help="Only those refused by this group: episodes, thresholds, history."),
     ] = None
-    topic: Annotated[str | None, typer.Option(help="Only what came from this topic.")] = None
+    topic: Annotated[str | None, typer.Option(help="Only those from this topic.")] = None
     reason: Annotated[
-        str | None, typer.Option(help="Only where the reason contains this text.")
+        str | None, typer.Option(help="Only those whose reason contains this text.")
     ] = None
     since: Annotated[
         str | None,
-        typer.Option(metavar="AGE", help="Only what was refused since: 90s, 30m, 2h, 7d."),
+        typer.Option(metavar="AGE", help="Maximum age: 90s, 30m, 2h, 7d."),
     ] = None
 
     def filter(self) -> DeadLetterFilter:
@@ -49,7 +49,7 @@ class FilterOptions(OptionGroup):
 
 
 def position(text: str) -> tuple[int, int]:
-    """Return (partition, offset) of a name. Raises `typer.BadParameter`."""
+    """Parse PARTITION:OFFSET. Raises `typer.BadParameter`."""
     found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,18})", text)
     if found is None:
         raise typer.BadParameter(f"{text!r} is not PARTITION:OFFSET, as `list` shows it")
@@ -58,15 +58,15 @@ def position(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class DeadLetterSelection:
-    """Either names, or filters."""
+    """Either positions or a filter."""
 
     positions: tuple[tuple[int, int], ...]
     wanted: DeadLetterFilter
 
     async def letters(self, log: LetterLog) -> AsyncIterator[DeadLetterRecord]:
-        """Yield the dead letters that are meant and not yet handled.
+        """Yield the selected dead letters that are not yet handled.
 
-        Raises `LookupError` where a name names none.
+        Raises `LookupError` for a position without a dead letter, or one that was handled.
         """
         for partition, offset in self.positions:
             letter = await log.letter(partition, offset)
@@ -80,10 +80,10 @@ class DeadLetterSelection:
 
 
 def choice(positions: list[str] | None, every: bool, filters: FilterOptions) -> DeadLetterSelection:
-    """Return what a command means. Raises `typer.BadParameter`."""
+    """Return the selection of a command. Raises `typer.BadParameter`."""
     if not positions and not every:
         raise typer.BadParameter("name dead letters as PARTITION:OFFSET, or choose them with --all")
     if positions and (every or filters != FilterOptions()):
-        raise typer.BadParameter("--all and its filters choose; leave them out, or the names")
+        raise typer.BadParameter("give either PARTITION:OFFSET or --all with filters, not both")
     named = dict.fromkeys(position(text) for text in positions or ())
     return DeadLetterSelection(tuple(named), filters.filter())

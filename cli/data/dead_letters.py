@@ -1,4 +1,4 @@
-"""`headstart dead-letters`: what the agents refused, and what to do about it."""
+"""`headstart dead-letters`: lists, shows, replays and drops dead letters."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from topics.dead_letters.log import LetterLog
     from topics.dead_letters.messages import DeadLetterRecord, OutgoingRecord
 
-app = CommandGroup(help="What the agents refused: list, show, replay, drop.")
+app = CommandGroup(help="Records that workers refused: list, show, replay, drop.")
 
 
 @app.command("list")
 def list_letters(
     limit: Limit = 20,
     handled: Annotated[
-        bool, typer.Option("--handled", help="Also what was replayed or dropped.")
+        bool, typer.Option("--handled", help="Include those that were replayed or dropped.")
     ] = False,
     *,
     filters: FilterOptions,
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """List dead letters, newest first, without those that were replayed or dropped.
+    """List dead letters, newest first, except those that were replayed or dropped.
 
-    An event that breaks the contract has two: each group refuses it for itself.
+    An event that breaks the contract has two: each consumer group refuses it separately.
 
     Example: headstart dead-letters list --group episodes --reason workflow_id --since 2h
     """
@@ -86,7 +86,7 @@ def list_letters(
 @app.command("show")
 def show(
     at: At,
-    raw: Annotated[bool, typer.Option("--raw", help="Only the bytes, exactly.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print only the original bytes.")] = False,
     *,
     options: KafkaOptions,
     json: Json = False,
@@ -130,11 +130,11 @@ def replay(
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Send dead letters to headstart.events again, each for the group that refused it alone.
+    """Send dead letters to headstart.events again, each only for the group that refused it.
 
-    What would be refused again stays as it is, and the exit code is 1, as where nothing is left to
-    replay. To correct an event for
-    both groups, name both of its dead letters beside --file.
+    Those that would be refused again are left unchanged, and the exit code is 1, as it is when
+    there is nothing to replay. To correct an event for both groups, give both of its dead letters
+    with --file.
 
     Examples: headstart dead-letters replay 0:12 0:13 --file event.json;
     headstart dead-letters replay --all --reason "belongs to partition" --yes
@@ -146,7 +146,7 @@ def replay(
         raise typer.BadParameter("--file corrects one event, --all means many")
     corrected = None if file is None else read_input(file)
     settings = options.read()
-    log, count = asyncio.run(_look(settings.kafka, chosen, corrected is not None))
+    log, count = asyncio.run(_open_and_count(settings.kafka, chosen, corrected is not None))
     if count:
         confirm(_question("replay", count), yes)
     left = asyncio.run(_replay(settings.kafka, log, chosen, corrected)) if count else []
@@ -172,17 +172,17 @@ def drop(
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Note that nothing more shall be done about dead letters: `list` hides them from then on.
+    """Mark dead letters as dropped: `list` hides them from then on.
 
-    The bytes stay on the broker for as long as the topic keeps them; `list --handled` shows
-    them. Exit code 1 where there is nothing to drop.
+    The bytes stay on the broker until the topic's retention deletes them; `list --handled` shows
+    them. Exit code 1 if there is nothing to drop.
 
     Examples: headstart dead-letters drop 0:12; headstart dead-letters drop --all --since 1h --yes
     """
 
     chosen = choice(positions, every, filters)
     settings = options.read()
-    log, count = asyncio.run(_look(settings.kafka, chosen, one_event=False))
+    log, count = asyncio.run(_open_and_count(settings.kafka, chosen, one_event=False))
     if count:
         confirm(_question("drop", count), yes)
         asyncio.run(_drop(settings.kafka, log, chosen))
@@ -197,8 +197,10 @@ def _question(do: str, count: int) -> str:
     return f"{do} {count} dead letter{'' if count == 1 else 's'}?"
 
 
-async def _look(kafka: str, chosen: DeadLetterSelection, one_event: bool) -> tuple[LetterLog, int]:
-    """Open the log and count what is chosen; `one_event`: it must be refusals of one event."""
+async def _open_and_count(
+    kafka: str, chosen: DeadLetterSelection, one_event: bool
+) -> tuple[LetterLog, int]:
+    """Open the log and count the selection; `one_event`: it must have one event as its source."""
     from topics.dead_letters.log import LetterLog
 
     log = await LetterLog.open(kafka)
@@ -215,7 +217,7 @@ async def _look(kafka: str, chosen: DeadLetterSelection, one_event: bool) -> tup
 async def _replay(
     kafka: str, log: LetterLog, chosen: DeadLetterSelection, corrected: bytes | None
 ) -> list[tuple[str, str]]:
-    """Replay what can be; return (name, reason) of what cannot."""
+    """Replay dead letters; return (position, reason) of those that cannot be replayed."""
     from processing.dead_letter_replay import NotReplayable, replay_of
     from topics.dead_letters.log import SENT_AT_ONCE, LetterSender
     from topics.epoch import read_epoch

@@ -22,8 +22,8 @@ def emit(
 ) -> None:
     """Send events from a JSONL file, or from standard input.
 
-    Refused lines are named with their number; the rest flows on, and the exit code is 1. The
-    events of a file that is emitted twice count twice in what is learned, also where they have ids.
+    Refused lines are reported with their number; the others are sent, and the exit code is 1.
+    Events of a file that is emitted twice are learned from twice, even if they have ids.
 
     Examples: headstart emit events.jsonl; cat events.jsonl | headstart emit -
     """
@@ -37,7 +37,7 @@ def emit(
         settings.kafka,
         say,
         check=lambda: asyncio.run(require_broker(settings.kafka)),
-        # A pipe is read as it flows: it may have no end.
+        # A pipe is read line by line, because it may never end.
         opened=(lambda name: json_lines(Path(name))) if Path(file).is_file() else None,
     )
     if json:

@@ -1,4 +1,4 @@
-"""`headstart export`: a piece of the log in a file."""
+"""`headstart export`: writes part of the log to a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli.support.source_options import HistoryOptions
 
 def export(
     file: Annotated[
-        str, typer.Argument(help="Where to write it, such as log.jsonl.zst; -: standard output.")
+        str, typer.Argument(help="Output file, such as log.jsonl.zst; -: standard output.")
     ],
     *,
     history: Annotated[
@@ -23,7 +23,7 @@ def export(
     options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
-    """Write a piece of the log to FILE: zstd over JSON lines, one a record, as it lay in the topic.
+    """Write part of the log to FILE: zstd-compressed JSON lines, one unchanged record each.
 
     `zstd -dc FILE | jq` reads it; --source FILE of backtest, tune, replay and export takes it.
     Commits nothing.
@@ -42,7 +42,9 @@ def export(
     settings = options.read()
     source = history.open(settings)
     if not isinstance(source, RecordSource):
-        raise NoRecords(f"{source.name} holds no events, only what was judged of them")
+        raise NoRecords(
+            f"{source.name} holds outcomes, not events; give --source broker, archive or an export"
+        )
     units, notes = source.units(), Notes()
     epoch, partitions = source.log()
     header = ExportHeader(FORMAT, epoch, partitions, source.name)

@@ -1,4 +1,4 @@
-"""`headstart memory`: what is remembered."""
+"""`headstart memory`: the episodic memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings they make."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from settings import LoadedSettings, Settings
 
 KafkaPart = Annotated[
-    str, typer.Option(help="embedded, apache (also started here), or the address of one that runs.")
+    str, typer.Option(help="embedded, apache (also started here), or the address of a running one.")
 ]
-Part = Annotated[str, typer.Option(help="embedded, or the address of one that runs.")]
+Part = Annotated[str, typer.Option(help="embedded, or the address of a running one.")]
 Kafka = Annotated[str | None, typer.Option(help="Broker, host:port[,host:port].")]
 Postgres = Annotated[str | None, typer.Option(help="Postgres DSN.")]
 Redis = Annotated[str | None, typer.Option(help="Redis URL.")]
 Data = Annotated[Path | None, typer.Option(help="Data directory [default: .headstart].")]
 Health = Annotated[
-    str | None, typer.Option(help="Where the first worker answers health checks, host:port.")
+    str | None, typer.Option(help="Health check address of the first worker, host:port.")
 ]
 Learner = Annotated[
     str | None, typer.Option(help="Threshold policy, such as td or ema:alpha=.1 [default: hops].")
 ]
 Partitions = Annotated[int | None, typer.Option(help="Partitions of new topics [default: 8].")]
-Tenant = Annotated[str, typer.Option(help="Whose events and thresholds.")]
+Tenant = Annotated[str, typer.Option(help="The tenant.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
-Since = Annotated[
-    str | None, typer.Option(metavar="AGE", help="Only what is not older: 90s, 30m, 2h, 7d.")
-]
+Since = Annotated[str | None, typer.Option(metavar="AGE", help="Maximum age: 90s, 30m, 2h, 7d.")]
 TenantOnly = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")]
 WorkflowTypeOnly = Annotated[str | None, typer.Option(help="Only this workflow type.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on the last line of stdout.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")
+]
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def open_source(
 ) -> PredictionSource:
     """Return the history that `--source` names. Raises `ValueError` and `OSError`.
 
-    `outcomes`: it is a file, and one that does not say what it is holds judged outcomes.
+    `outcomes`: `source` is a file, which holds outcomes unless it declares another format.
     """
     from replay.files.forms import told_by
     from replay.files.input import local_file

@@ -1,4 +1,4 @@
-"""Ages and moments, as commands take them. Reads the clock so that others need not."""
+"""Parses and formats ages and times of commands, and reads the clock for them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def shown_moment(at: int | None) -> str | None:
 
 
 def iso_moment(at: int, precision: str = "milliseconds") -> str:
-    """Return Unix ms as ISO 8601, UTC; a moment beyond any calendar as the number that it is."""
+    """Return Unix ms as ISO 8601, UTC, or as a number beyond the calendar's range."""
     try:
         return datetime.fromtimestamp(at / 1000, UTC).isoformat("T", precision)
     except (ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""`headstart top`: the running system on one screen."""
+"""`headstart top`: shows the running system on one screen."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def top(
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
-    looks: Annotated[int | None, typer.Option(min=1, help="End after so many looks.")] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 2.0,
+    looks: Annotated[int | None, typer.Option(min=1, help="Exit after this many updates.")] = None,
     tenant: TenantOnly = None,
     *,
     options: HealthOptions,
 ) -> None:
-    """Show how the system is, what flows, what is learned and what it is worth, until Ctrl-C.
+    """Show health, throughput, learned thresholds and the time they saved, until Ctrl-C.
 
-    Whether it is healthy stands at the top. In a pipe, with NO_COLOR, or on a dumb terminal: a
-    line per look.
+    The first line shows whether it is healthy. In a pipe, with NO_COLOR, or on a dumb terminal it
+    prints one line per update.
 
     Examples: headstart top; headstart top --looks 1 --every 1 | tee state.txt
     """
@@ -33,20 +33,20 @@ def top(
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
-    view = LiveView(lambda: _looking(options, tenant), every, whole=True, stream=sys.stdout)
+    view = LiveView(lambda: _connect(options, tenant), every, whole=True, stream=sys.stdout)
     view.limit = looks
     try:
         with view:
-            # A signal that another thread was given is noticed only when this one wakes.
+            # Python handles a signal in this thread only when it wakes.
             while not view.finished.wait(0.5):
                 pass
     except KeyboardInterrupt:
-        return  # that is how one leaves
+        return  # the normal way to exit
     if view.failed is not None:
         raise view.failed
 
 
-def _looking(options: SettingOptions, tenant: str | None) -> SystemObserver:
+def _connect(options: SettingOptions, tenant: str | None) -> SystemObserver:
     from cli.support.targets import target_of
     from console.inspection.snapshot import SystemObserver
 

@@ -1,4 +1,4 @@
-"""`headstart topics`: the topics on the broker, beside what they should be."""
+"""`headstart topics`: the topics on the broker, compared with the catalogue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from settings import Settings
 
 MEMBERS_S: Final = 20.0
-"""Longer than the session of an ended worker (agents/health/stall_guard.py): it has to be over."""
+"""Longer than the group session of an ended worker (agents/health/stall_guard.py)."""
 
 app = CommandGroup(help="The topics: list, create, delete, describe.")
 
@@ -25,7 +25,7 @@ def list_topics(
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """List every topic of the catalogue and what the broker has of it.
+    """List every topic of the catalogue with its state on the broker.
 
     Example: headstart topics list --json
     """
@@ -57,9 +57,9 @@ def create(
     options: Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "data", "partitions")],
     json: Json = False,
 ) -> None:
-    """Create the topics that are missing, and mint a log epoch where the log is new.
+    """Create missing topics, and a log epoch if the log is new.
 
-    Asks Postgres and Redis for the epochs they remember, so that the new one is larger.
+    Reads the epochs stored in Postgres and Redis, so that the new one is larger.
 
     Example: headstart topics create --kafka broker:9092 --partitions 32 --replication 3
     """
@@ -94,18 +94,16 @@ def create(
 
 @app.command("delete")
 def delete(
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete; without it they are only named.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only list them.")] = False,
     *,
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Delete the topics of the log that the broker has, to create them with other partitions.
+    """Delete the topics of the log, to create them with another number of partitions.
 
-    Events, thresholds, notices, log epochs and the changelog, with all that they hold; commands and
-    dead letters stay. Save what was learned before: `headstart thresholds export FILE`. The
-    consumer groups go, too. Refuses while a worker runs, for which it may wait 20 s. See
+    Deletes events, thresholds, notices, log epochs, the changelog and the consumer groups; commands
+    and dead letters are kept. Export the learned state first: `headstart thresholds export FILE`.
+    Refuses while a worker runs; waits up to 20 s for an ended one's session. See
     docs/operations.md, 'Change the number of partitions'.
 
     Example: headstart topics delete --yes
@@ -134,7 +132,7 @@ def delete(
 
 
 async def _require_no_workers(settings: Settings) -> None:
-    """Raise `RuntimeError` where workers take in the log, or the log ends with its broker."""
+    """Raise `RuntimeError` if workers run, or the broker keeps its log only in memory."""
     from contextlib import suppress
 
     from console.inspection.workers import find_workers
@@ -163,7 +161,7 @@ def describe(
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Show a topic's contract and its offsets; `held_back`: by transactions that are open.
+    """Show a topic's contract and offsets; `held_back`: records behind open transactions.
 
     Example: headstart topics describe headstart.events
     """

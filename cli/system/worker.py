@@ -1,4 +1,4 @@
-"""`headstart worker`: one worker in this process, or all of them supervised."""
+"""`headstart worker`: runs one worker in this process, or all under supervision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Name(StrEnum):
-    """The workers there are."""
+    """Names of the workers."""
 
     EPISODES = "episodes"
     THRESHOLDS = "thresholds"
@@ -43,18 +43,16 @@ def worker(
     ] = None,
     spare: Annotated[
         bool,
-        typer.Option(
-            "--spare", help="Stand by, loaded, until the worker of this data directory ends."
-        ),
+        typer.Option("--spare", help="Wait, loaded, until the worker of this data directory ends."),
     ] = False,
     *,
     options: LearnerOptions,
 ) -> None:
     """Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.
 
-    It waits for its services with back-off and says what is missing. It ends on SIGTERM, having
-    committed what is done. all: what ends, or is stuck, is started again; for thresholds a spare
-    stands by, which takes over at once.
+    It waits for its services with back-off and logs which are missing. On SIGTERM it commits its
+    progress and exits. all: workers that end or are stuck are restarted; a spare threshold worker
+    waits to take over at once.
 
     Examples: headstart worker thresholds --instance b; headstart worker all;
     headstart worker all --health 127.0.0.1:8080

@@ -1,4 +1,4 @@
-"""`headstart contexts`: what is learned about, with counts."""
+"""`headstart contexts`: the contexts with their counts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def contexts(
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """List contexts with what was counted in them, those that learned last first.
+    """List contexts with their counts, most recently learned first.
 
-    FP: the share of what was started that was wrong; FN: of what was not started that was right.
-    saved, wasted: seconds. With --json all that `thresholds show --json` has under "metrics".
+    FP: share of started guesses that were wrong; FN: share of guesses not started that were right.
+    saved, wasted: seconds. --json prints all "metrics" of `thresholds show --json`.
 
-    last is exact to five minutes; of outcomes that came after a pause of the workers it is a range,
-    for which the broker is asked. --since leaves out no context that may have learned since then.
+    last is exact to five minutes, or a range for outcomes after a pause of the workers, for which
+    the broker is asked. --since keeps every context that may have learned since then.
 
     Example: headstart contexts --tenant acme --since 1h --limit 20
     """
@@ -67,7 +67,7 @@ def _show(found: list[dict[str, Any]], limit: int, times: LearnedTimes) -> None:
     )  # fmt: skip
     rows = [_shown(each, times) for each in found[:limit]]
     show_table(columns, [[each[column] for column in columns] for each in rows])
-    say(f"{len(rows)} of {len(found)}, those that learned last first")
+    say(f"{len(rows)} of {len(found)}, most recently learned first")
 
 
 def _counted(served: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _counted(served: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown(context: dict[str, Any], times: LearnedTimes) -> dict[str, Any]:
-    """Return what the table has of a context."""
+    """Return the cells of a context."""
     return {
         **context,
         "FP": percent(context["fp_rate"]),
@@ -98,5 +98,5 @@ def _shown(context: dict[str, Any], times: LearnedTimes) -> dict[str, Any]:
 
 
 def _seconds(ms: float) -> str:
-    """Return milliseconds in seconds: with two decimals where it is fewer than ten."""
+    """Return milliseconds as seconds, with two decimals below ten."""
     return f"{ms / 1000:,.2f}" if abs(ms) < 9_995 else f"{ms / 1000:,.1f}"

@@ -1,4 +1,4 @@
-"""`headstart thresholds`: what executors are told."""
+"""`headstart thresholds`: the thresholds that executors read."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def list_thresholds(
 ) -> None:
     """List the thresholds served from Redis, most outcomes first; --since: those that learned then.
 
-    When a context learned is held to five minutes: --since leaves out none that may have since, for
-    which the broker is asked.
+    The time a context last learned is exact to five minutes: --since keeps every context that may
+    have learned since then, and asks the broker about it.
 
     Example: headstart thresholds list --tenant acme --limit 20
     """
@@ -89,9 +89,10 @@ def export(
     options: Annotated[SettingOptions, Fields("kafka", "data", "learner")],
     json: Json = False,
 ) -> None:
-    """Write what was learned as JSON lines: a header, then one line per context.
+    """Write the learned state as JSON lines: a header, then one line per context.
 
-    Each has the learner's state and what it answers now. Disturbs nobody: it reads the changelog.
+    A line has the learner's state and its current answer. Reads only the changelog, so workers are
+    not affected.
 
     Examples: headstart thresholds export learned.jsonl --tenant acme;
     headstart thresholds export - --workflow-type refund | head -3

@@ -1,4 +1,4 @@
-"""`headstart learner`: which policy learns where, changed while the workers run."""
+"""`headstart learner`: assigns policies to contexts while workers run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from cli.support.times import now_ms, parse_since
 if TYPE_CHECKING:
     from settings import Settings
 
-app = CommandGroup(help="Which policy learns where: choose, list.")
+app = CommandGroup(help="The policy of each context: choose, list.")
 
 Pattern = Annotated[
-    str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: everywhere.")
+    str,
+    typer.Argument(help="key=value parts joined by /; a value may be *; * alone: all contexts."),
 ]
-Tenant = Annotated[str | None, typer.Option(help="Whose contexts [default: everybody's].")]
+Tenant = Annotated[str | None, typer.Option(help="Only this tenant [default: all tenants].")]
 
 
 @app.command("choose")
@@ -29,18 +30,18 @@ def choose(
     policy: Annotated[
         str | None, typer.Argument(help="The policy, such as td or ema:alpha=.1.")
     ] = None,
-    back: Annotated[bool, typer.Option("--back", help="Take the pattern's choice back.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Remove the pattern's choice.")] = False,
     tenant: Tenant = None,
     *,
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Have a policy learn in every context that has all parts of a pattern.
+    """Assign a policy to every context that matches all parts of a pattern.
 
-    The most special pattern holds; one for a tenant before one for everybody. A context follows
-    with its next outcome, and begins anew. --back is sent in any case, as workers may not have read
-    a choice yet; where the table holds none, the exit code is 1. The choice goes into every
-    partition of headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set.
+    The most specific pattern applies; one for a tenant before one for all tenants. A context
+    switches with its next outcome, and starts without state. --back is sent in any case, as workers
+    may not have read a choice yet; if the table holds none, the exit code is 1. A control record is
+    sent to every partition of headstart.events, signed if HEADSTART_OPERATORS_KEY is set.
 
     Examples: headstart learner choose workflow_type=refund ema:alpha=.1;
     headstart learner choose 'domain=retail/user_id=*' hops_target --tenant acme;
@@ -67,7 +68,7 @@ def choose(
 
 
 async def _holders(kafka: str, pattern: str, tenant: str | None) -> int:
-    """Return in how many partitions the table holds a choice for exactly this pattern."""
+    """Return the number of partitions whose table holds a choice for exactly this pattern."""
     from processing.control.learner_assignments import choices_in
     from replay.log.live_table import read_whole_table
     from topics.epoch import read_epoch
@@ -83,7 +84,7 @@ async def _holders(kafka: str, pattern: str, tenant: str | None) -> int:
 def send_choice(
     settings: Settings, pattern: str, learner: str | None, tenant: str | None
 ) -> dict[str, Any]:
-    """Send a choice into every partition; return what it is and its offsets.
+    """Send a choice to every partition; return its fields and offsets.
 
     Raises `BrokerUnreachable`, `TopicsMissing` and `NotEverywhere`.
     """
@@ -105,7 +106,7 @@ def list_choices(
     options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """List the choices that hold, as each partition of the live table has them.
+    """List the choices in force, from each partition of the live table.
 
     Example: headstart learner list --json
     """
@@ -129,7 +130,7 @@ def list_choices(
 
 
 def _held(tables: dict[int, dict[bytes, bytes]]) -> list[dict[str, Any]]:
-    """Return the choices in rows, each with how many partitions have it."""
+    """Return the choices in rows, each with the number of partitions that have it."""
     from processing.control.learner_assignments import choices_in
 
     counts: dict[Any, int] = {}

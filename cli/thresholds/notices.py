@@ -1,4 +1,4 @@
-"""`headstart notices`: what changed in the contexts, and what was overridden, each told once."""
+"""`headstart notices`: reports changes in contexts and overrides, each once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Listing(TyperGroup):
-    """A group that lists where no command is named."""
+    """A group that runs `list` if no command is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
@@ -45,16 +45,16 @@ def list_notices(
     tenant: TenantOnly = None,
     since: Since = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with those that come, until Ctrl-C.")
+        bool, typer.Option("--follow", help="Continue with new ones until Ctrl-C.")
     ] = False,
     limit: Limit = 20,
     *,
     options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
-    """List notices, newest first; docs/notices.md says what each means and what to do.
+    """List notices, newest first; docs/notices.md explains each kind.
 
-    With --follow the oldest of them comes first, and each is one JSON object a line.
+    --follow prints one JSON object per line, oldest first.
 
     Example: headstart notices list --kind drift --since 2h
     """
@@ -80,7 +80,7 @@ def list_notices(
         if len(found) == limit:
             say(f"the newest {limit}; --limit shows more")
     elif not (kind or tenant or since):
-        say("there is nothing to tell")
+        say("there are no notices")
     require_found(len(found), "notice", kind=", ".join(kind or ()), tenant=tenant, since=since)
 
 
@@ -97,7 +97,7 @@ async def _stored(
 async def _follow(
     settings: Any, limit: int, since: int, tenant: str | None, kinds: frozenset[str]
 ) -> None:
-    """Show what is stored, then what comes; each once, whichever way it is seen first."""
+    """Print the stored notices, then new ones, each once."""
     seen: set[str] = set()
     async for found, notice in _all(settings, limit, since, tenant, kinds):
         wanted = (not kinds or notice.kind in kinds) and tenant in (None, notice.tenant)
@@ -111,7 +111,7 @@ async def _all(
 ) -> AsyncIterator[tuple[int, Notice]]:
     from topics.notices.log import follow_notices, notices_end
 
-    # The topic's end first: what is sent meanwhile comes twice, rather than not at all.
+    # Read the topic's end first: a notice sent meanwhile is seen twice rather than never.
     end = await notices_end(settings.kafka)
     for each in reversed(await _stored(settings.postgres, limit, since, tenant, kinds)):
         yield each

@@ -1,4 +1,4 @@
-"""`headstart thresholds reset` and `import`: what was learned, forgotten or given, in the log."""
+"""`headstart thresholds reset` and `import`: delete or replace learned state by control records."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from topics.control.messages import Control
 
 _MOST_NAMED: Final = 10
-"""Tenants of a file that an error names."""
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and send nothing.")]
+"""Most tenants of a file to list in an error."""
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Report the effect, and send nothing.")]
 
 
 def reset(
     pattern: Annotated[
-        str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: all.")
+        str,
+        typer.Argument(
+            help="key=value parts joined by /; a value may be *; * alone: all contexts."
+        ),
     ],
     tenant: Annotated[
-        str | None, typer.Option(help="Whose contexts [default: everybody's].")
+        str | None, typer.Option(help="Only this tenant [default: all tenants].")
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -37,12 +40,12 @@ def reset(
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Forget what was learned in every context that has all parts of a pattern.
+    """Delete the learned state of every context that matches all parts of a pattern.
 
-    They learn anew from then on; a workflow type begins with its tenant's default. Those below
-    them are forgotten as well. It goes into every partition of headstart.events as a control
-    record, signed where HEADSTART_OPERATORS_KEY is set. Where the pattern matches nothing, nothing
-    is sent, and the exit code is 1.
+    They start to learn again; a workflow type starts with its tenant's default. Contexts below
+    them are deleted as well. A control record is sent to every partition of headstart.events,
+    signed if HEADSTART_OPERATORS_KEY is set. If no context matches, nothing is sent, and the exit
+    code is 1.
 
     Examples: headstart thresholds reset workflow_type=refund --tenant acme --dry-run;
     headstart thresholds reset 'user_id=u7' --yes
@@ -64,7 +67,7 @@ def reset(
 
 
 def import_learned(
-    file: Annotated[Path, typer.Argument(help="What `headstart thresholds export` wrote.")],
+    file: Annotated[Path, typer.Argument(help="A file from `headstart thresholds export`.")],
     tenant: TenantOnly = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -72,12 +75,12 @@ def import_learned(
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Have contexts stand as an export says, and go on learning from there.
+    """Replace the state of contexts by an export; they continue to learn from it.
 
-    What they have learned until then is overwritten. Each goes to its own partition of
-    headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set. A context
-    keeps what it is given where the same policy learns there; choose it first. Where the file has
-    no context of the tenant, nothing is sent, and the exit code is 1.
+    Their learned state is overwritten. A control record per context is sent to its partition of
+    headstart.events, signed if HEADSTART_OPERATORS_KEY is set. A context keeps the imported state
+    only if the same policy learns there; choose it first. If the file has no context of the
+    tenant, nothing is sent, and the exit code is 1.
 
     Examples: headstart thresholds import learned.jsonl --dry-run;
     headstart thresholds import learned.jsonl --tenant acme --yes
@@ -109,7 +112,7 @@ def import_learned(
 class _How(NamedTuple):
     question: str
     nothing: str
-    """What is said where no context is meant."""
+    """The message if no context is affected."""
     about: Mapping[str, Any]
     dry_run: bool
     yes: bool
@@ -119,9 +122,9 @@ class _How(NamedTuple):
 async def _intervene(
     settings: Settings, how: _How, controls: Callable[[int], Sequence[tuple[int, Control]]]
 ) -> None:
-    """Try control records on a copy of the table; ask; send them.
+    """Apply control records to a copy of the table, ask for confirmation, and send them.
 
-    `controls`: a number of partitions to which of them gets what.
+    `controls` returns (partition, record) pairs for a number of partitions.
     """
     from replay.log.live_table import read_whole_table
     from replay.rebuild.seed_rehearsal import rehearse
@@ -144,7 +147,7 @@ async def _intervene(
             raise typer.Exit(FAILURE)
         return
     confirm(how.question.format(tried.contexts), how.yes)
-    # A value of a version that the log never had would take none of what follows.
+    # Redis ignores updates older than its value, even if that version was never in the log.
     await repair_or_say(settings, epoch, tables)
     offsets: dict[int, int] = {}
     key = operators_key(settings)
@@ -156,10 +159,10 @@ async def _intervene(
 
 
 def _end_without(how: _How) -> NoReturn:
-    """End the command, which is about no context, with exit code 1."""
+    """Exit with 1, because no context is affected."""
     if how.json:
         show_json({**how.about, "contexts": 0, "refused": [], "sent": False})
-    say(f"error: {how.nothing}; nothing is sent")
+    say(f"error: {how.nothing}; nothing was sent")
     raise typer.Exit(FAILURE)
 
 

@@ -1,4 +1,4 @@
-"""`headstart thresholds show|history`: what one context is told, why, and how it came to it."""
+"""`headstart thresholds show|history`: one context's threshold, the reason, and its changes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cli.support.unreadable import described, say_unreadable
 if TYPE_CHECKING:
     from console.inspection.explain import Explanation
 
-Tool = Annotated[str | None, typer.Option(help="The tool that is guessed.")]
+Tool = Annotated[str | None, typer.Option(help="The guessed tool.")]
 _PLOT_ROWS = 10
 _SAID = {"speculative": "started early", "suggestion": "suggested", "explicit": "asked"}
-"""The answers of `learners.modes` as people say them."""
+"""Labels for the answers of `learners.modes`."""
 
 
 def show(
@@ -32,11 +32,10 @@ def show(
     options: RedisOptions,
     json: Json = False,
 ) -> None:
-    """Show the threshold that an executor is told for one context, and why.
+    """Show the threshold that executors read for one context, and the reason for it.
 
-    Which level answers, on what evidence, how it is calibrated, when it last learned, how often
-    each of the three answers was wrong there, and which overrides are in force, the most specific
-    first.
+    Shows the level that it comes from, its evidence and calibration, when it last learned, how
+    often each of the three answers was wrong, and the overrides in force, the most specific first.
 
     Example: headstart thresholds show --workflow-type refund --domain retail --user u7
     """
@@ -51,8 +50,8 @@ def show(
     if json:
         show_json(_described(found))
         return
-    told = found.threshold
-    put(f"speculate {told.speculate:.4f}  suggest {told.suggest:.4f}")
+    threshold = found.threshold
+    put(f"speculate {threshold.speculate:.4f}  suggest {threshold.suggest:.4f}")
     _show_why(found)
 
 
@@ -86,7 +85,7 @@ def _show_why(found: Explanation) -> None:
 
 
 def _show_metrics(metrics: Mapping[str, Any]) -> None:
-    """Print what happened where a level answers: false positives and negatives of each answer."""
+    """Print false positives and negatives of each answer at the level that answers."""
     modes = metrics["modes"]
     show_table(
         ("what was done", "outcomes", "wrong (FP)", "right, not started (FN)"),
@@ -112,11 +111,11 @@ def _described(found: Explanation) -> dict[str, Any]:
 
     from console.inspection.explain import sentences
 
-    told = found.threshold
+    threshold = found.threshold
     return {
-        **told._asdict(),
-        "calibration": told.calibration and told.calibration._asdict(),
-        "override": told.override and told.override._asdict(),
+        **threshold._asdict(),
+        "calibration": threshold.calibration and threshold.calibration._asdict(),
+        "override": threshold.override and threshold.override._asdict(),
         "available": True,
         "learner": found.value.get("learner"),
         "gain_ms": found.value.get("gain"),
@@ -139,7 +138,7 @@ def history(
     options: PostgresOptions,
     json: Json = False,
 ) -> None:
-    """Show how a context's threshold moved: a plot, and its newest changes, oldest first.
+    """Plot a context's threshold over time and list its newest changes, oldest first.
 
     Example: headstart thresholds history --workflow-type refund --domain retail --since 7d
     """
@@ -181,7 +180,7 @@ def _plot(values: list[float]) -> None:
 
 
 def _paths(path: str, workflow_type: str) -> list[str]:
-    """Return the paths of a context, coarse to fine; an empty one is the workflow type's."""
+    """Return the paths of a context, coarse to fine; an empty path is the workflow type's."""
     from headstart.keys import context_paths
 
     if not path:
@@ -191,7 +190,7 @@ def _paths(path: str, workflow_type: str) -> list[str]:
 
 
 def _named(override: Mapping[str, Any]) -> str:
-    """Return an override on one line, without what it does not say."""
+    """Return an override on one line, without empty fields."""
     said = {**override, "until": shown_moment(override["until"])}
     said["path"] = said["path"] or "the whole workflow type"
     return ", ".join(

@@ -173,7 +173,7 @@ def test_three_days_ago_stays_what_it_was(run: Run, outcomes: Path, tmp_path: Pa
     found = [run(*given, "--resume", str(tmp_path / "kept")) for _ in range(2)]
     assert [each.returncode for each in found] == [0, 0], found[1].stderr
     assert _timeless(found[0].stdout) == _timeless(found[1].stdout)
-    assert "goes on with what began at" in found[1].stderr
+    assert "resumes the run started at" in found[1].stderr
 
 
 def test_tune_confirms_on_the_later_part(run: Run, outcomes: Path) -> None:
@@ -189,7 +189,7 @@ def test_tune_confirms_on_the_later_part(run: Run, outcomes: Path) -> None:
     [
         (("--apply", "refund"), 1, "key=value"),
         (("--dry-run",), 2, "--apply"),
-        (("--apply", "*", "--dry-run", "--policy", "td"), 0, "nothing better is confirmed"),
+        (("--apply", "*", "--dry-run", "--policy", "td"), 0, "no improvement is confirmed"),
         (("--apply", "*", "--dry-run", "--policy", "fixed:speculate=.6"), 0, "would learn in *"),
     ],
 )

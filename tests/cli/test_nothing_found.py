@@ -39,7 +39,7 @@ def test_an_import_of_no_context_fails(run: Callable[..., Ended], tmp_path: Path
     none = learned(tmp_path / "none.jsonl")
     ended = run("thresholds", "import", none, "--yes")
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr == f"error: {none} holds no contexts; nothing is sent\n"
+    assert ended.stderr == f"error: {none} holds no contexts; nothing was sent\n"
 
 
 def test_what_a_selection_did_not_find_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -306,4 +306,4 @@ def test_a_worker_that_refused_too_much_is_named(tmp_path: Path) -> None:
     (worker / "refused.json").write_text("{}")
     (found,) = find_workers(tmp_path)
     assert not found.running
-    assert "too much was refused" in str(found.trouble)
+    assert "too many records were refused" in str(found.trouble)

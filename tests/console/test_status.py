@@ -48,8 +48,8 @@ def test_a_look_opens_one_connection_to_postgres(
         return opened[-1]
 
     monkeypatch.setattr(AsyncConnection, "connect", counted)
-    looking = SystemObserver(target, contexts=contexts)
-    look = asyncio.run(looking.look())
+    observer = SystemObserver(target, contexts=contexts)
+    look = asyncio.run(observer.take())
     assert look.answered, look.services
     assert look.stored is not None
     assert (look.learned is not None) is contexts

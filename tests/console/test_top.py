@@ -54,7 +54,7 @@ def test_it_gives_the_terminal_back(opened: Open, where: Any, end: Any, code: in
 
 def test_ctrl_c_before_anything_was_seen(opened: Open, where: Any) -> None:
     top = opened(*where)
-    top.until("looking")
+    top.until("loading")
     top.press(CTRL_C)
     assert top.ended() == 0
     assert top.restored

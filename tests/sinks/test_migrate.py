@@ -216,7 +216,7 @@ def test_doctor_names_the_statements(writing_role: str) -> None:
 
 def test_status_names_the_statements(writing_role: str, tmp_path: Path) -> None:
     target = InspectionTarget("127.0.0.1:1", writing_role, "redis://127.0.0.1:1/0", tmp_path)
-    look = asyncio.run(SystemObserver(target, contexts=False).look())
+    look = asyncio.run(SystemObserver(target, contexts=False).take())
     (postgres,) = [each for each in look.services if each.service == "postgres"]
     assert "ALTER TABLE public.episodic_events OWNER TO" in (postgres.error or "")
 

@@ -1,4 +1,4 @@
-"""The broker and its topics, against the catalogue."""
+"""Checks the broker, and its topics against the catalogue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topics.kafka.transactions import OpenTransaction, long_open, open_transacti
 
 _CREATE: Final = "headstart topics create"
 _AT_LEAST: Final = ("retention.ms", "max.message.bytes", "min.compaction.lag.ms")
-"""Settings of which more does no harm."""
+"""Settings whose values may be larger than wanted."""
 
 
 class LogTopics(NamedTuple):
@@ -37,7 +37,7 @@ async def check_broker(kafka: str) -> tuple[list[Finding], LogTopics | None]:
         states = await describe_topics(kafka, [topic.name for topic in TOPICS])
         settings = await topic_settings(kafka, states)
     except BrokerUnreachable as error:
-        remedy = "see whether a Kafka broker listens there, and speaks plain text"
+        remedy = "check that a Kafka broker without TLS listens there"
         return [Finding("kafka", ERROR, f"{kafka}: {short_error(error)}", remedy)], None
     found = [Finding("kafka", OK, f"{kafka} answers")]
     found += check_topics(states, settings)
@@ -52,7 +52,7 @@ async def check_broker(kafka: str) -> tuple[list[Finding], LogTopics | None]:
 def check_topics(
     states: Mapping[str, TopicState], settings: Mapping[str, Mapping[str, str]]
 ) -> Iterator[Finding]:
-    """Yield what is wrong with topics, or that nothing is. Pure."""
+    """Yield errors of topics, or one finding that all are correct. Pure."""
     wrong = []
     if missing := [topic.name for topic in TOPICS if topic.name not in states]:
         wrong.append(Finding("topics", ERROR, f"missing: {', '.join(missing)}", _CREATE))
@@ -69,7 +69,7 @@ def check_topics(
 
 
 def dead_letters(states: Mapping[str, TopicState]) -> Iterator[Finding]:
-    """Yield how many dead letters wait, where there are any. Pure."""
+    """Yield the number of waiting dead letters, if there are any. Pure."""
     if waiting := waiting_letters(states):
         what = f"about {waiting:,} wait to be replayed or dropped"
         yield Finding("dead letters", WARNING, what, "headstart dead-letters list")
@@ -109,20 +109,20 @@ async def _transactions(kafka: str, states: Mapping[str, TopicState]) -> list[Fi
     try:
         found = await open_transactions(kafka, states.values())
     except LogTruncated:
-        return []  # it has gone with the log's beginning
+        return []  # retention deleted it
     return list(check_transactions(kafka, found, time.time()))
 
 
 def check_transactions(
     kafka: str, found: Iterable[OpenTransaction], now: float
 ) -> Iterator[Finding]:
-    """Yield the transactions that hold readers back for long; `now`: Unix seconds. Pure."""
+    """Yield transactions open for long, which block readers; `now`: Unix seconds. Pure."""
     for each in long_open(found, now):
         yield Finding(
             "transactions",
             ERROR,
             each.described(now),
-            "have its producer commit or abort it; where it is gone: kafka-transactions.sh "
+            "have its producer commit or abort it; if the producer is gone: kafka-transactions.sh "
             f"--bootstrap-server {kafka} abort --topic {each.topic} --partition "
             f"{each.partition} --start-offset {each.offset}",
         )

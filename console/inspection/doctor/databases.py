@@ -1,4 +1,4 @@
-"""Postgres and Redis: whether they answer, may be written, and have the schema of this version."""
+"""Checks that Postgres and Redis answer, are writable and have this version's schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sinks.service_errors import POSTGRES, REDIS
 
 
 async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
-    """Return the findings, and how far its clock is ahead of ours, in seconds."""
+    """Return the findings, and its clock minus ours, in seconds."""
     at = postgres_address(dsn)
     try:
         async with await connect_postgres(dsn) as connection:
@@ -35,7 +35,7 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
         return [_away("postgres", at, error, POSTGRES)], None
     found = [Finding("postgres", OK, f"{at} answers, version {row[1]}")]
     if row[2]:
-        what = f"{at} takes no writes: it is a standby or read-only"
+        what = f"{at} is read-only: it may be a standby"
         found.append(Finding("postgres", ERROR, what, "name the primary: --postgres"))
     if lacking:
         what = f"the role {role} lacks rights to create partitions or to write"
@@ -69,7 +69,7 @@ def _split(message: str) -> tuple[str, str]:
 
 
 async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
-    """Return the findings, and how far its clock is ahead of ours, in seconds."""
+    """Return the findings, and its clock minus ours, in seconds."""
     at = masked_address(url)
     try:
         async with asking_redis(url) as client:
@@ -87,7 +87,7 @@ async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding]
         found = [_unwritable(at, info, refused)]
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
-        what = f"evicts what executors are told when memory is short ({policy})"
+        what = f"evicts thresholds and modes when memory is short ({policy})"
         found.append(Finding("redis", WARNING, what, "set maxmemory-policy noeviction"))
     return [*found, *map(_no_mode, modes)], ahead
 
@@ -99,7 +99,7 @@ def _no_mode(served: ServedMode) -> Finding:
 
 
 async def _write_refused(client: Any) -> str | None:
-    """Return why Redis takes no writes; to delete what is not there changes nothing."""
+    """Return why Redis refuses writes; tries to delete a key that does not exist."""
     from redis.exceptions import ResponseError
 
     try:

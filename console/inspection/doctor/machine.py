@@ -1,6 +1,6 @@
-"""This machine: versions, compiled parts, the wheels of the embedded stack, disk and clock.
+"""Checks this machine: versions, extensions, wheels of the embedded stack, disk and clock.
 
-Nothing is imported to see whether it is there. What a test cannot bring about comes as a `Machine`.
+Packages are looked up without importing them. A `Machine` lets tests replace clock and disk.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ EMBEDDED: Final = {
 }  # fmt: skip
 _EXTENSIONS: Final = ("_cython/streams", "_cython/windows", "transport/_cython/conductor")
 LEAST_FREE: Final = 256 << 20
-"""Bytes below which a start of Postgres or RocksDB may fail."""
+"""Bytes below which Postgres or RocksDB may fail to start."""
 LITTLE_FREE: Final = 2 << 30
 CLOCK_S: Final = 5.0
-"""Difference of two clocks that is worth a note."""
+"""Difference of two clocks that is a warning."""
 CLOCK_WRONG_S: Final = 60.0
 
 
 def _faust() -> Path | None:
     loaded = sys.modules.get("faust")
-    if loaded is not None:  # it puts a module without a spec in its own place
+    if loaded is not None:  # it replaces itself by a module without a spec
         return Path(loaded.__path__[0])
     spec = find_spec("faust")
     folders = list(spec.submodule_search_locations or ()) if spec else []
@@ -47,7 +47,7 @@ def _faust() -> Path | None:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is asked of the machine: Unix seconds, free bytes at a path, where Faust is."""
+    """Sources of Unix seconds, free bytes at a path, and Faust's folder."""
 
     now: Callable[[], float] = time.time
     free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
@@ -55,7 +55,7 @@ class Machine:
 
 
 def check_machine(machine: Machine, data: Path) -> Iterator[Finding]:
-    """Yield what this machine is like."""
+    """Yield the findings on this machine."""
     yield _python()
     yield _packages()
     yield _extensions(machine.faust())
@@ -83,7 +83,7 @@ def _packages() -> Finding:
         return Finding("packages", ERROR, f"not installed: {', '.join(missing)}", remedy)
     pinned, found = _pinned("aiokafka"), version("aiokafka")
     if pinned and pinned != found:
-        what = f"aiokafka is {found}, the record path leans on {pinned}"
+        what = f"aiokafka is {found}, the record path needs {pinned}"
         return Finding("packages", ERROR, what, f"pip install aiokafka=={pinned}")
     return Finding("packages", OK, ", ".join(there))
 
@@ -101,7 +101,7 @@ def _pinned(name: str) -> str | None:
 
 def _extensions(faust: Path | None) -> Finding:
     if faust is None:
-        return Finding("extension", ERROR, "Faust is not there", "pip install faust-streaming")
+        return Finding("extension", ERROR, "Faust is not installed", "pip install faust-streaming")
     missing = [
         each
         for each in _EXTENSIONS
@@ -116,7 +116,7 @@ def _extensions(faust: Path | None) -> Finding:
             "install a wheel for this platform: pip install --force-reinstall --only-binary "
             "faust-streaming faust-streaming",
         )
-    return Finding("extension", OK, "Faust's Cython extension is there")
+    return Finding("extension", OK, "Faust's Cython extension is installed")
 
 
 def _wheels() -> Finding:
@@ -150,14 +150,14 @@ def _disk(machine: Machine, data: Path) -> Finding:
 
 
 def _quarantine() -> Iterator[Finding]:
-    """Yield a note where this user's spool directory keeps events that were not sent."""
+    """Yield a warning if this user's spool directory has quarantined events."""
     try:
         kept = default_directory() / QUARANTINE
     except SpoolUnavailable:
         return
     if count := len(quarantined_files(kept.parent)):
         what = f"events that were not sent are kept in {kept} (files: {count})"
-        yield Finding("spool", WARNING, what, "look into them, then delete the files")
+        yield Finding("spool", WARNING, what, "inspect them, then delete the files")
 
 
 def check_clock(others: dict[str, float]) -> Finding:
@@ -172,7 +172,7 @@ def check_clock(others: dict[str, float]) -> Finding:
     whose = "this machine's clock is wrong" if agree else "the clocks disagree"
     remedy = (
         "set the clock (NTP): events more than an hour ahead of the log become dead letters, and "
-        "workers more than five minutes ahead of Redis say no time, so that nothing expires"
+        "workers more than five minutes ahead of Redis publish no time, so that nothing expires"
     )
     what = f"{whose}: {found}"
     return Finding("clock", ERROR if abs(off) >= CLOCK_WRONG_S else WARNING, what, remedy)
