@@ -125,7 +125,7 @@ def test_every_form_gives_the_same_figures(kind: str, form: str, tmp_path: Path)
     assert found == expected
 
 
-def test_levels_with_which_nothing_is_learned_are_wrong_usage() -> None:
+def test_invalid_levels_are_wrong_usage() -> None:
     settings = read_settings()
     assert HistoryOptions(levels="domain, user_id").read_options(settings).levels == (
         "domain",

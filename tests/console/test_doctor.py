@@ -44,13 +44,11 @@ def one(found: list[Finding], check: str, *parts: str) -> None:
     assert only.remedy
 
 
-def test_what_is_well(target: InspectionTarget) -> None:
+def test_a_healthy_system_has_no_errors(target: InspectionTarget) -> None:
     assert wrong(target) == []
 
 
-def test_events_in_the_quarantine_of_the_spool_are_a_note(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quarantined_events_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADSTART_SPOOL", str(tmp_path))
     machine = Machine(free=lambda _path: 1 << 40)
     before = list(check_machine(machine, tmp_path))
@@ -75,7 +73,7 @@ def test_a_closed_port(target: InspectionTarget, closed: str, service: str) -> N
     assert "hush" not in str(found)
 
 
-def test_a_host_that_is_not_there(target: InspectionTarget) -> None:
+def test_an_unknown_host(target: InspectionTarget) -> None:
     one(wrong(replace(target, kafka="no.such.host.invalid:9092")), "kafka", "no such host")
 
 
@@ -86,7 +84,7 @@ def test_a_host_that_is_not_there(target: InspectionTarget) -> None:
         (modes_key("a:b"), "agent/p", "shadow", "'shadow' for agent p of tenant a:b"),
     ],
 )
-def test_a_mode_that_is_none(
+def test_an_invalid_mode(
     target: InspectionTarget, key: str, field: str, mode: str, whose: str
 ) -> None:
     with Redis.from_url(target.redis) as redis:
@@ -97,7 +95,7 @@ def test_a_mode_that_is_none(
             redis.delete(key)
 
 
-def test_modes_that_are_no_hash(target: InspectionTarget) -> None:
+def test_modes_of_another_redis_type(target: InspectionTarget) -> None:
     with Redis.from_url(target.redis) as redis:
         redis.set(MODES, "off")
         try:
@@ -106,7 +104,7 @@ def test_modes_that_are_no_hash(target: InspectionTarget) -> None:
             redis.delete(MODES)
 
 
-def test_modes_that_no_worker_has_published(target: InspectionTarget) -> None:
+def test_unpublished_modes(target: InspectionTarget) -> None:
     def noted() -> list[Finding]:
         found = asyncio.run(diagnose(target, HERE))
         return [each for each in found if "no worker has published modes" in each.what]
@@ -215,7 +213,7 @@ def test_an_old_schema(target: InspectionTarget) -> None:
     one(found, "schema", "is old", str(read_migrations()[-1]), "not applied")
 
 
-def test_a_schema_that_is_newer(target: InspectionTarget) -> None:
+def test_a_newer_schema(target: InspectionTarget) -> None:
     base, _, _ = target.postgres.rpartition("/")
     with psycopg.connect(target.postgres, autocommit=True) as connection:
         connection.execute("CREATE DATABASE newer")
@@ -227,7 +225,7 @@ def test_a_schema_that_is_newer(target: InspectionTarget) -> None:
     assert "run that version" in found[0].remedy
 
 
-def test_a_redis_that_is_read_only(target: InspectionTarget, closed: str) -> None:
+def test_a_read_only_redis(target: InspectionTarget, closed: str) -> None:
     host, _, port = closed.partition(":")
     with Redis.from_url(target.redis) as redis:
         redis.replicaof(host, port)
@@ -239,7 +237,7 @@ def test_a_redis_that_is_read_only(target: InspectionTarget, closed: str) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_data_directory_that_cannot_be_written(target: InspectionTarget, tmp_path: Path) -> None:
+def test_an_unwritable_data_directory(target: InspectionTarget, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(0o500)
     one(wrong(replace(target, data=closed / "data")), "disk", "cannot be written")
@@ -287,7 +285,7 @@ def test_the_command_prints_findings_and_fixes(
     assert (found["level"], found["state"]) == ("error", "wrong")
 
 
-def test_dead_letters_that_wait_are_named() -> None:
+def test_waiting_dead_letters_are_a_warning() -> None:
     states = {
         DEAD_LETTERS.name: TopicState(DEAD_LETTERS.name, 1, {0: 2}, {0: 9}),
         HANDLED.name: TopicState(HANDLED.name, 1, {0: 0}, {0: 3}),

@@ -41,7 +41,7 @@ def test_a_worker_that_was_killed_while_others_run() -> None:
     assert levels(ENDED, WORKS) == ["error", "ok"]
 
 
-def test_workers_that_were_stopped_or_whose_namesake_works() -> None:
+def test_stopped_workers_and_replaced_workers_are_no_errors() -> None:
     assert levels(ENDED, replace(WORKS, running=False)) == ["warning", "warning"]
     other = replace(WORKS, name="episodes", instance="b")
     assert levels(replace(ENDED, ended_by="RuntimeError: no room"), other) == ["warning", "ok"]

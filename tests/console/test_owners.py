@@ -46,11 +46,11 @@ def test_a_partition_that_no_member_owns() -> None:
 @pytest.mark.parametrize(
     "state", [None, GroupState(1), GroupState(2, {EVENTS.name: frozenset({1, 2})})]
 )
-def test_what_is_owned_or_not_known(state: GroupState | None) -> None:
+def test_owned_and_unknown_partitions_are_no_problem(state: GroupState | None) -> None:
     assert told(state) == []
 
 
-def test_where_nothing_waits() -> None:
+def test_no_waiting_records() -> None:
     assert told(GroupState(0), GroupLag(EPISODES_GROUP, EVENTS.name, {0: 0})) == []
 
 
@@ -68,7 +68,7 @@ async def _joined(kafka: str) -> GroupState:
         return (await describe_groups(kafka, ["joined-by-a-test"]))["joined-by-a-test"]
 
 
-def test_members_as_the_broker_has_them(target: InspectionTarget) -> None:
+def test_group_members_from_the_broker(target: InspectionTarget) -> None:
     state = asyncio.run(_joined(target.kafka))
     assert state.members == 1
     assert state.owned in (None, {EVENTS.name: frozenset({0, 1, 2})})  # embedded, Apache
