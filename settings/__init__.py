@@ -245,28 +245,18 @@ def operators_key(settings: Settings) -> bytes | None:
 
 def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]:
     """Return the settings as the environment of a child process."""
-    found = {
-        "HEADSTART_DATA": str(settings.data),
-        "HEADSTART_LEARNER": settings.learner,
-        "HEADSTART_LEVELS": ",".join(settings.levels),
-        "HEADSTART_OPERATORS_KEY": settings.operators_key.get_secret_value(),
-        "HEADSTART_IDLE_DAYS": str(settings.idle_days),
-        "HEADSTART_MOST_CONTEXTS": str(settings.most_contexts),
-        "HEADSTART_WEIGHTS": ",".join(f"{k}={v}" for k, v in asdict(settings.weights).items()),
-        "HEADSTART_FEEDBACK_WEIGHT": str(settings.feedback_weight),
-        "HEADSTART_WEIGH_FLOODS": str(settings.weigh_floods),
-        "HEADSTART_NOTICES_DAYS": str(settings.notices_days),
-        "HEADSTART_CHECK_REDIS_S": str(settings.check_redis_s),
-        "HEADSTART_PARTITIONS": str(settings.partitions),
-        "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
-        "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),
-        "HEADSTART_REFUSED_RUN": str(settings.refused_run),
-        "HEADSTART_INSTANCE": settings.instance,
-        "HEADSTART_STUCK_AFTER_S": str(settings.stuck_after_s),
-        "HEADSTART_HEALTH": settings.health,
+    left_out = () if addresses else ("kafka", "postgres", "redis")
+    return {
+        f"HEADSTART_{name.upper()}": _text(getattr(settings, name))
+        for name in Settings.model_fields
+        if name not in left_out
     }
-    if addresses:
-        found["HEADSTART_KAFKA"] = settings.kafka
-        found["HEADSTART_POSTGRES"] = settings.postgres
-        found["HEADSTART_REDIS"] = settings.redis
-    return found
+
+
+def _text(value: Any) -> str:
+    """Return a value as the environment gives it."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, Objectives):
+        return ",".join(f"{name}={number}" for name, number in asdict(value).items())
+    return ",".join(value) if isinstance(value, tuple) else str(value)

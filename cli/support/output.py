@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, cast
 
 import orjson
 
@@ -201,7 +201,7 @@ def report_errors(command: Callable[[], Any]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.stderr = _Masking(sys.stderr)
+    sys.stderr = cast(TextIO, _Masking(sys.stderr))
     try:
         try:
             command()
@@ -247,41 +247,25 @@ def _is_of_a_service(error: Exception) -> bool:
     return bool(packages & {"psycopg", "redis", "aiokafka"})
 
 
-class _Masking(io.TextIOBase):
+class _Masking:
     """stderr with passwords masked, also in output of libraries and the interpreter."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = self.unmasked = stream
+    def __init__(self, stream: TextIO) -> None:
+        self.unmasked = stream
 
     def write(self, text: str) -> int:
         """Write the text with its secrets masked."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        self._stream.write(masked(text))
+        self.unmasked.write(masked(text))
         return len(text)
 
-    def flush(self) -> None:
-        """Flush the stream."""
-        self._stream.flush()
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines with their secrets masked."""
+        for line in lines:
+            self.write(line)
 
-    def fileno(self) -> int:
-        """Return the stream's descriptor."""
-        return int(self._stream.fileno())
-
-    def isatty(self) -> bool:
-        """Return whether it is a terminal."""
-        return bool(self._stream.isatty())
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The stream's encoding."""
-        return str(self._stream.encoding)
-
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        """How the stream encodes what it cannot."""
-        return getattr(self._stream, "errors", None)
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # bytes would pass unmasked
+            raise AttributeError(name)
+        return getattr(self.unmasked, name)

@@ -137,6 +137,11 @@ def _letters(waiting: int) -> tuple[str, str]:
     return "see `headstart dead-letters list`", f"{waiting:,} wait"
 
 
+_WORKER_FIELDS: Final = (
+    "instance", "pid", "running", "trouble", "age_s", "silent_s", "lag", "dead_letters", "lost",
+)  # fmt: skip
+
+
 def described(snapshot: SystemSnapshot, summary: HealthSummary) -> dict[str, Any]:
     """Return a snapshot as JSON fields."""
     return {
@@ -148,17 +153,9 @@ def described(snapshot: SystemSnapshot, summary: HealthSummary) -> dict[str, Any
             for each in snapshot.services
         },
         "workers": [
-            {
-                "worker": each.name,
-                "instance": each.instance,
-                "pid": each.pid,
-                "running": each.running,
-                "trouble": each.trouble,
-                "age_s": each.age_s,
-                "silent_s": each.silent_s,
-                "lag": each.lag,
-                "dead_letters": each.dead_letters,
-                "lost": each.lost,
+            {"worker": each.name}
+            | {name: getattr(each, name) for name in _WORKER_FIELDS}
+            | {
                 "redis_repaired": dict(each.report.repaired) if each.report else {},
                 "redis_contested": each.report.contested if each.report else 0,
                 "redis_kept": each.report.kept if each.report else 0,
@@ -168,13 +165,8 @@ def described(snapshot: SystemSnapshot, summary: HealthSummary) -> dict[str, Any
         "dead_letters": snapshot.log.waiting_letters if snapshot.log else None,
         "lag": {group.group: group.lag for group in snapshot.groups},
         "open_transactions": [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "offset": each.offset,
-                "records": each.records,
-                "age_s": each.age_s(snapshot.at),
-            }
+            {name: getattr(each, name) for name in ("topic", "partition", "offset", "records")}
+            | {"age_s": each.age_s(snapshot.at)}
             for each in (snapshot.log.open if snapshot.log else ())
         ],
     }

@@ -56,7 +56,7 @@ def test_a_named_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HEADSTART_CONFIG", str(tmp_path / "other.toml"))
     assert read_settings().partitions == 9
     monkeypatch.setenv("HEADSTART_CONFIG", "missing.toml")
-    with pytest.raises(SettingsError, match=r"missing\.toml is not there \(HEADSTART_CONFIG"):
+    with pytest.raises(SettingsError, match=r"missing\.toml does not exist \(HEADSTART_CONFIG"):
         read_settings()
 
 
