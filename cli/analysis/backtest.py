@@ -192,8 +192,8 @@ def _say_what_was_read(found: Mapping[str, Any]) -> None:
                 f"{found['source']} holds no records in the range; --since takes 2h, 3d or a date"
             )
         raise LookupError(
-            f"{found['source']}: {read['events'] or read['records']} events, but no prediction "
-            "with an outcome"
+            f"{found['source']}: {read['events'] or read['records']} events, but no judged "
+            "prediction among them"
             + (f" ({read['filtered']} filtered out)" if read["filtered"] else "")
             + "".join(f". {sentence}" for sentence in caveats(found))
         )

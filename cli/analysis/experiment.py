@@ -82,7 +82,7 @@ def _earned(
     apart = {each: said[each] for each in ("not_startable", "unpriced", "assumptions")}
     if not any(members):
         why = "".join(f". {sentence.removesuffix('.')}" for sentence in caveats(said))
-        raise LookupError(f"{history.name}: no prediction with an outcome was found there{why}")
+        raise LookupError(f"{history.name}: no judged prediction was found there{why}")
     return outcome_of(list(shares), assignment(name, shares), groups, members), apart
 
 

@@ -67,7 +67,7 @@ def test_outcomes_to_every_output(run: Run, outcomes: Path, tmp_path: Path) -> N
         (("--source", "missing.jsonl", "td"), "missing.jsonl"),
         (
             ("--outcomes", "FILE", "td", "--resume", "FILE"),
-            "not written by --resume, but the input",
+            "is the input, not a file that --resume wrote",
         ),
         (("--outcomes", "FILE", "td", "--resume", __file__), "by --resume; name another file"),
     ],
