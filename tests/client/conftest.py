@@ -1,19 +1,15 @@
-"""Laws are judged by what they find, not by how busy the machine is; and a host of executors."""
+"""A host of executors, topics, and modes in Redis, for the tests of the client."""
 
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from redis import Redis
 
 from headstart.keys import MODES, PUBLISHED
 from tests.client.spooling import Host, end, new_host
 from topics.epoch import ensure_topics
-
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @pytest.fixture(scope="module")

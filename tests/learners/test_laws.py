@@ -23,7 +23,7 @@ from learners.policy import HierarchicalPolicy, IndependentPolicy, Policy, State
 from learners.registry import DEFAULT, POLICIES
 from learners.sliding_window import Sliding
 from learners.threshold_rule import ThresholdRule
-from tests.learners.worlds import begin, bits, outcomes, run, streams
+from tests.learners.worlds import begin, bits, few_examples, outcomes, run, streams
 
 every_policy = pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)
 CONSTANT = (Always, Fixed, Never)
@@ -50,6 +50,7 @@ def test_every_policy_of_the_package_is_registered() -> None:
 
 
 @every_policy
+@few_examples
 @given(stream=streams, gain=st.floats(0, 1e9), cost=st.floats(0, 1e9))
 def test_thresholds_stay_within_bounds(
     learner: Policy, stream: list[Outcome], gain: float, cost: float
@@ -63,6 +64,7 @@ def test_thresholds_stay_within_bounds(
 
 
 @every_policy
+@few_examples
 @given(stream=streams)
 def test_a_replay_gives_the_same_state_to_the_bit(learner: Policy, stream: list[Outcome]) -> None:
     again = replace(learner)  # type: ignore[type-var]  # a policy keeps nothing but its state
@@ -71,6 +73,7 @@ def test_a_replay_gives_the_same_state_to_the_bit(learner: Policy, stream: list[
 
 
 @every_policy
+@few_examples
 @given(stream=streams)
 def test_a_state_is_a_tuple_of_floats_of_constant_length_that_survives_storing(
     learner: Policy, stream: list[Outcome]
@@ -85,6 +88,7 @@ def test_a_state_is_a_tuple_of_floats_of_constant_length_that_survives_storing(
 
 
 @every_policy
+@few_examples
 @given(stream=streams, cut=st.integers(0, 240))
 def test_a_stored_chain_goes_on_as_if_nothing_had_happened(
     learner: Policy, stream: list[Outcome], cut: int
@@ -108,6 +112,7 @@ def test_a_state_that_is_none_is_refused(learner: Policy) -> None:
 
 
 @every_policy
+@few_examples
 @given(several=st.lists(streams, min_size=1, max_size=4), p=st.floats(0, 1))
 def test_what_is_pooled_is_a_state_to_begin_with(
     learner: Policy, several: list[list[Outcome]], p: float
@@ -131,6 +136,7 @@ def test_a_pooled_calibration_lies_between_the_prior_and_what_was_learned() -> N
 
 
 @pytest.mark.parametrize("name", ["hops", "hops_target", "meta"])
+@few_examples
 @given(stream=streams)
 def test_a_calibration_of_version_1_goes_on(name: str, stream: list[Outcome]) -> None:
     """Version 1 kept precision L and L d where version 2 keeps d and its covariance."""
@@ -162,6 +168,7 @@ def test_an_outcome_that_says_nothing_is_refused(wrong: dict[str, float]) -> Non
 
 
 @every_policy
+@few_examples
 @given(one=st.lists(outcomes, max_size=30), other=st.lists(outcomes, max_size=30), data=st.data())
 def test_the_order_of_independent_contexts_does_not_matter(
     learner: Policy, one: list[Outcome], other: list[Outcome], data: st.DataObject
@@ -176,6 +183,7 @@ def test_the_order_of_independent_contexts_does_not_matter(
 
 
 @every_policy
+@few_examples
 @given(stream=streams, finer=st.lists(outcomes, min_size=1, max_size=20))
 def test_a_coarse_level_does_not_read_finer_states(
     learner: Policy, stream: list[Outcome], finer: list[Outcome]
@@ -190,6 +198,7 @@ def test_a_coarse_level_does_not_read_finer_states(
 
 
 @holds_a_threshold
+@few_examples
 @given(stream=streams, correct=st.booleans())
 def test_hits_never_raise_and_misses_never_lower_a_threshold(
     learner: Policy, stream: list[Outcome], correct: bool
@@ -224,6 +233,7 @@ def test_a_constant_world_is_learned(learner: Policy, correct: bool) -> None:
 
 
 @every_policy
+@few_examples
 @given(stream=streams)
 def test_a_new_context_answers_as_its_parent_or_less_surely(
     learner: Policy, stream: list[Outcome]
@@ -240,6 +250,7 @@ def test_a_new_context_answers_as_its_parent_or_less_surely(
     [p for p in POLICIES.values() if isinstance(p, IndependentPolicy)],
     ids=lambda p: p.name,
 )
+@few_examples
 @given(stream=streams, cut=st.integers(0, 150), told=st.booleans())
 def test_a_run_of_outcomes_teaches_what_they_teach_one_by_one(
     learner: IndependentPolicy, stream: list[Outcome], cut: int, told: bool
@@ -276,6 +287,7 @@ def above(context: int | None) -> list[int]:
     ],
     ids=spec,
 )
+@few_examples
 @given(
     stream=st.lists(st.tuples(outcomes, st.integers(0, len(PARENTS) - 1)), max_size=60),
     cuts=st.lists(st.integers(0, 180), max_size=4).map(sorted),
