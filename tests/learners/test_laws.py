@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from math import inf, nan, nextafter
@@ -22,7 +23,24 @@ from learners.outcome import Columns, Outcome, Part, Run
 from learners.policy import HierarchicalPolicy, IndependentPolicy, Policy, State, spec
 from learners.registry import DEFAULT, POLICIES
 from learners.sliding_window import Sliding
+from learners.td import Td
 from learners.threshold_rule import ThresholdRule
+from tests.learners.broken_policies import (
+    HITS,
+    MIXED,
+    Contrary,
+    Credulous,
+    Crossed,
+    Deaf,
+    Growing,
+    Homeless,
+    Impure,
+    Orphan,
+    Unbounded,
+    Upside,
+    Upward,
+    Whole,
+)
 from tests.learners.worlds import begin, bits, few_examples, outcomes, run, streams
 
 every_policy = pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)
@@ -323,3 +341,44 @@ def test_a_run_of_chains_teaches_what_its_outcomes_teach_one_by_one(
         for context, state in zip(there, learner.learn_run(parts, run), strict=True):
             found[context] = state
     assert bits(found) == bits(states)
+
+
+Law = Callable[..., None]
+BROKEN: list[tuple[Law, Any, dict[str, Any]]] = [
+    (test_thresholds_stay_within_bounds, Unbounded(), {"stream": HITS, "gain": 1, "cost": 1}),
+    (test_thresholds_stay_within_bounds, Crossed(), {"stream": HITS, "gain": 1, "cost": 1}),
+    (test_a_replay_gives_the_same_state_to_the_bit, Impure(), {"stream": MIXED}),
+    (test_a_state_is_a_tuple_of_floats_of_constant_length_that_survives_storing, Growing(),
+     {"stream": MIXED}),
+    (test_a_state_is_a_tuple_of_floats_of_constant_length_that_survives_storing, Whole(),
+     {"stream": MIXED}),
+    (test_a_stored_chain_goes_on_as_if_nothing_had_happened, Impure(),
+     {"stream": MIXED, "cut": 7}),
+    (test_a_state_that_is_none_is_refused, Credulous(), {}),
+    (test_what_is_pooled_is_a_state_to_begin_with, Homeless(),
+     {"several": [MIXED], "p": 0.9}),
+    (test_a_coarse_level_does_not_read_finer_states, Upside(),
+     {"stream": MIXED, "finer": MIXED[:5]}),
+    (test_hits_never_raise_and_misses_never_lower_a_threshold, Upward(),
+     {"stream": MIXED, "correct": True}),
+    (test_hits_never_raise_and_misses_never_lower_a_threshold, Upward(),
+     {"stream": MIXED, "correct": False}),
+    (test_a_hundred_hits_never_raise_and_misses_never_lower_what_a_calibration_answers,
+     Contrary(), {"p": 0.8, "correct": True, "r": 0.5}),
+    (test_a_hundred_hits_never_raise_and_misses_never_lower_what_a_calibration_answers,
+     Contrary(), {"p": 0.8, "correct": False, "r": 0.5}),
+    (test_a_constant_world_is_learned, Deaf(), {"correct": True}),
+    (test_a_new_context_answers_as_its_parent_or_less_surely, Orphan(), {"stream": MIXED}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("law", "broken", "example"), BROKEN, ids=[type(each[1]).__name__ for each in BROKEN]
+)
+def test_a_law_refuses_what_breaks_it(law: Any, broken: Any, example: dict[str, Any]) -> None:
+    """A law that nothing can break says nothing."""
+    checked = law.hypothesis.inner_test if hasattr(law, "hypothesis") else law
+    with pytest.raises(AssertionError):
+        checked(learner=broken, **example)
+    standard = Hops() if isinstance(broken, Hops) else Td()
+    checked(learner=standard, **example)
