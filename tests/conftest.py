@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -106,6 +107,14 @@ def postgres_dsn(addresses: Addresses) -> str:
 @pytest.fixture(scope="session")
 def redis_url(addresses: Addresses) -> str:
     return addresses.redis
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """An address at which nothing listens, nor can begin to: it is bound."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
 
 
 @pytest.fixture
