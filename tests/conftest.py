@@ -56,9 +56,26 @@ LEFT_OUT = {
 """Tests that CI runs on the other broker only, by their marker."""
 
 
+LONGEST = (
+    "notices", "snippets", "transactions", "restart", "rebuild", "stuck", "health", "merging",
+    "hostile", "agreement", "config", "epochs", "stopping", "compose", "demo", "refusal_limits",
+    "services_die", "tune", "verify", "interventions", "learner", "repairing", "fairness",
+)  # fmt: skip
+"""Modules of tests/integration that take more than 30 s, longest first, as `make test` and
+`make test-apache` print it at their end: a process that begins one last works alone at the end."""
+
+
+def place_in_run(item: pytest.Item) -> tuple[bool, int]:
+    """Return the sort key of a test: what has a whole system running from then on comes last."""
+    name = item.path.stem.removeprefix("test_")
+    is_integration = item.path.parent.name == "integration"
+    place = LONGEST.index(name) if is_integration and name in LONGEST else len(LONGEST)
+    return is_integration, place
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """End with what has a whole system running from then on; leave out what CI runs elsewhere."""
-    items.sort(key=lambda item: item.path.parent.name == "integration")
+    """Put the tests in order, and leave out those that CI runs on the other broker."""
+    items.sort(key=place_in_run)
     marker, reason = LEFT_OUT.get(BROKER, ("", ""))
     for item in items:
         if item.get_closest_marker(marker):
