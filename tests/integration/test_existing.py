@@ -72,6 +72,7 @@ def test_a_broker(
     assert [each["id"] for each in json.loads(shown.stdout)["events"]] == [event["id"]]
 
 
+@pytest.mark.any_broker
 def test_a_postgres_and_a_redis(
     up: Up,
     existing: Addresses,
