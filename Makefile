@@ -6,6 +6,7 @@ STAMP  := $(VENV)/.installed
 # Files are shared out among processes, in the order of tests/conftest.py; each has a stack of its own
 # where it needs one.
 PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SLOWEST ?= --durations=40
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-apache chaos simulate soak docs lint lock clean
@@ -25,11 +26,11 @@ demo: setup ## run the whole pipeline on real parts; writes demo-report.html [TR
 # Compiled first: workers would each wait for it, and compile at the side of what is tested.
 test: setup lint ## lint, types, import rules and every test, on every core
 	@$(BIN)/python -m kernels.loader
-	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) $(ARGS)
 
 test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 17 and Maven)
 	@$(BIN)/python -m kernels.loader
-	@TEST_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) tests/integration $(ARGS)
+	@TEST_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) tests/integration $(ARGS)
 
 chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="--seconds 60"]
 	@$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),3) $(ARGS)

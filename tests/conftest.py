@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +28,7 @@ from kernels.loader import load
 from processing.kernel_handle import kernels
 from sinks.postgres.migrate import migrate
 
-# Laws are judged by what they find, not by how busy the machine is.
+# The only profile: no deadline, because a busy machine is no failure of a law.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
@@ -55,9 +56,26 @@ LEFT_OUT = {
 """Tests that CI runs on the other broker only, by their marker."""
 
 
+LONGEST = (
+    "notices", "snippets", "transactions", "restart", "rebuild", "stuck", "health", "merging",
+    "hostile", "agreement", "config", "epochs", "stopping", "compose", "demo", "refusal_limits",
+    "services_die", "tune", "verify", "interventions", "learner", "repairing", "fairness",
+)  # fmt: skip
+"""Modules of tests/integration that take more than 30 s, longest first, as `make test` and
+`make test-apache` print it at their end: a process that begins one last works alone at the end."""
+
+
+def place_in_run(item: pytest.Item) -> tuple[bool, int]:
+    """Return the sort key of a test: what has a whole system running from then on comes last."""
+    name = item.path.stem.removeprefix("test_")
+    is_integration = item.path.parent.name == "integration"
+    place = LONGEST.index(name) if is_integration and name in LONGEST else len(LONGEST)
+    return is_integration, place
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """End with what has a whole system running from then on; leave out what CI runs elsewhere."""
-    items.sort(key=lambda item: item.path.parent.name == "integration")
+    """Put the tests in order, and leave out those that CI runs on the other broker."""
+    items.sort(key=place_in_run)
     marker, reason = LEFT_OUT.get(BROKER, ("", ""))
     for item in items:
         if item.get_closest_marker(marker):
@@ -106,6 +124,14 @@ def postgres_dsn(addresses: Addresses) -> str:
 @pytest.fixture(scope="session")
 def redis_url(addresses: Addresses) -> str:
     return addresses.redis
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """An address at which nothing listens, nor can begin to: it is bound."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
 
 
 @pytest.fixture

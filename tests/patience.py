@@ -14,11 +14,25 @@ STALLED: Final = 70
 """The exit code of a worker that got no CPU for a session, whom whoever supervises starts again."""
 
 
-def until(condition: Callable[[], Any], seconds: float = PATIENCE_S, pause_s: float = 0.05) -> None:
-    """Wait until a condition holds; fail where it never does."""
+def until(
+    condition: Callable[[], Any],
+    seconds: float = PATIENCE_S,
+    pause_s: float = 0.05,
+    *,
+    meanwhile: Callable[[], Any] | None = None,
+    seen: Callable[[], object] | None = None,
+) -> None:
+    """Wait until a condition holds; fail where it does not within `seconds`.
+
+    `meanwhile`: called before each pause, for instance `system.check`, which restarts workers.
+    `seen`: returns what a failure shows.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {seconds:.0f} s", seen() if seen else None)
+        if meanwhile is not None:
+            meanwhile()
         time.sleep(pause_s)
 
 

@@ -1,11 +1,15 @@
-"""Where the commits of one owner go, in memory."""
+"""Commits of one owner, and where they go, in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from agents.thresholds.checkpoint_writer import Row
 from processing.records.dead_letters import DeadLetter
+from processing.state.rows import PARTITION_KEY, deleted, with_version
+from processing.task import Checkpoint
 from topics.schema.json_schema import PublishedThreshold
 
 
@@ -77,3 +81,20 @@ class World:
     def last_rows(self) -> dict[bytes, bytes | None]:
         """What compaction would keep."""
         return dict(self.log)
+
+
+EPOCH = 3
+
+
+def row(offset: int, body: bytes = b"body", epoch: int = EPOCH) -> bytes:
+    return with_version(deleted(0, 0) + body, epoch, offset)
+
+
+def commit(end: int, **rows: bytes) -> Checkpoint:
+    changed = [(key.encode(), value) for key, value in rows.items()]
+    letter = DeadLetter(None, b"bad", [], 0, 3, "bad")
+    return Checkpoint(end, [*changed, (PARTITION_KEY, row(end - 1))], [], [], [letter], 1)
+
+
+def run(body: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(body, 5.0))

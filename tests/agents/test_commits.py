@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from agents.thresholds.checkpoint_writer import CheckpointWriter, superseding_row
 from processing.contexts.thresholds import threshold_from_row
-from processing.records.dead_letters import DeadLetter
-from processing.state.rows import PARTITION_KEY, context_key, deleted, stale, with_version
-from processing.task import Checkpoint
-from tests.agents.checkpoint_world import World
-
-EPOCH = 3
-
-
-def row(offset: int, body: bytes = b"body", epoch: int = EPOCH) -> bytes:
-    return with_version(deleted(0, 0) + body, epoch, offset)
-
-
-def commit(end: int, **rows: bytes) -> Checkpoint:
-    changed = [(key.encode(), value) for key, value in rows.items()]
-    letter = DeadLetter(None, b"bad", [], 0, 3, "bad")
-    return Checkpoint(end, [*changed, (PARTITION_KEY, row(end - 1))], [], [], [letter], 1)
-
-
-def run(body: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(body, 5.0))
+from processing.state.rows import context_key, deleted, stale
+from tests.agents.checkpoint_world import EPOCH, World, commit, row, run
 
 
 def test_the_order_of_effects() -> None:

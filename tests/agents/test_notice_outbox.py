@@ -21,7 +21,7 @@ from learners.registry import policy
 from processing.config import LearningConfig
 from sinks.connections import connect_postgres
 from sinks.postgres.notices import add_notices, unsent_notices
-from tests.sinks.test_notices import notice
+from tests.processing.notice_streams import notice
 from topics.catalogue import EVENTS, NOTICES
 from topics.control.messages import decode_control
 from topics.dead_letters.messages import OutgoingRecord

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from agents.thresholds.checkpoint_writer import CheckpointWriter
 from processing.state.rows import PARTITION_KEY
-from tests.agents.checkpoint_world import World
-from tests.agents.test_commits import commit, row, run
+from tests.agents.checkpoint_world import World, commit, row, run
 
 
 async def pieces(*found: Iterable[bytes]) -> AsyncIterator[list[bytes]]:

@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +24,8 @@ from deploy.system import System
 from headstart import Emitter
 from sinks.redis.queries import served_thresholds
 from sinks.redis.thresholds import encode_value
+from tests.patience import until
+from tests.processes import command_line
 from topics.catalogue import EVENTS
 from topics.kafka.reader import topic_state
 from topics.schema.json_schema import PublishedThreshold
@@ -153,11 +154,10 @@ class _World:
 
     def _wait_for_default(self) -> None:
         """Wait until the tenant's default is served: the types to come begin in it."""
-        deadline = time.monotonic() + DEFAULT_S
-        while not any(each["path"] == "default" for each in self._served()):
-            assert time.monotonic() < deadline, "no default was learned"
-            self._system.check()
-            time.sleep(0.2)
+        until(
+            lambda: any(each["path"] == "default" for each in self._served()),
+            DEFAULT_S, 0.2, meanwhile=self._system.check, seen=lambda: "no default was learned",
+        )  # fmt: skip
 
     def _served(self) -> list[dict[str, Any]]:
         async def read() -> list[dict[str, Any]]:
@@ -215,7 +215,7 @@ class _World:
     def _command(self, *words: str) -> dict[str, Any]:
         """Run a command beside the system; return what it says."""
         named = {name: value for name, value in os.environ.items() if "HEADSTART_" not in name}
-        line = [sys.executable, "-m", "cli", *words, "--kafka", self._system.addresses.kafka]
+        line = command_line(*words, "--kafka", self._system.addresses.kafka)
         process = subprocess.Popen([*line, "--json"], stdout=subprocess.PIPE, env=named)
         while process.poll() is None:
             self._system.check()

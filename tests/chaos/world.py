@@ -20,6 +20,7 @@ from deploy.system import prepare, total_lag
 from tests.chaos.executor import Work, command
 from tests.chaos.proxy import Proxy
 from tests.chaos.services import KillableServer, services
+from tests.patience import until
 from topics.epoch import Epoch
 
 PARTITIONS = 4
@@ -52,11 +53,10 @@ class World:
             self._supervise("0", ("episodes", "thresholds", "history")),
             self._supervise("1", ("thresholds",)),
         ]
-        deadline = time.monotonic() + READY_S
-        while not all(each.ready and each.spared for each in self._supervisors):
-            self.look_after()
-            assert time.monotonic() < deadline, "the workers are not ready"
-            time.sleep(0.2)
+        until(
+            lambda: all(each.ready and each.spared for each in self._supervisors),
+            READY_S, 0.2, meanwhile=self.look_after, seen=lambda: "the workers are not ready",
+        )  # fmt: skip
         self.sleep(LOADED_S)
         return self
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from bench.replay import write
 from headstart.events.schema import new_id
-from tests.cli.conftest import ENVIRONMENT
+from tests.processes import ENVIRONMENT, command_line
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -210,7 +209,7 @@ def test_a_resumed_run_gives_identical_bytes(run: Run, tmp_path: Path) -> None:
     given = ("backtest", "--source", str(log), "td", "hops", "--processes", "1", "--json")
     whole = run(*given)
     assert whole.returncode == 0, whole.stderr
-    command = [sys.executable, "-m", "cli", *given, "--resume", str(kept)]
+    command = command_line(*given, "--resume", kept)
     for how in (signal.SIGKILL, signal.SIGINT):
         assert any(interrupted(command, kept, how) for _ in range(5)), "it was always done before"
         resumed = run(*given, "--resume", str(kept))

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.processes import command_line
+
 # pydantic is not among them: typer itself imports it as soon as it parses a command's options.
 HEAVY = {"aiohttp", "aiokafka", "faust", "msgspec", "mode", "psycopg", "redis",
          "rich", "rocksdict", "structlog", "settings", "deploy", "delivery", "processing",
@@ -42,7 +44,7 @@ def test_nothing_heavy_is_imported(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion(shell: str) -> None:
-    command = [sys.executable, "-m", "cli", "--show-completion", shell]
+    command = command_line("--show-completion", shell)
     # Else typer looks at the processes above it, and where none is a shell it knows none.
     told = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     ended = subprocess.run(

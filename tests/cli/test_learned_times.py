@@ -17,7 +17,7 @@ from processing.records.partitioner import partition_for
 from processing.state.clock import TICK_MS
 from processing.state.rows import PARTITION_KEY, TaskStateRow, deleted, encode_partition
 from sinks.redis.thresholds import ThresholdPublisher
-from tests.cli.conftest import Ended
+from tests.processes import Ended
 from topics.catalogue import CHANGELOG
 from topics.schema.json_schema import PublishedThreshold
 

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from cli.support.output import require_found
-from tests.cli.conftest import Ended
+from tests.processes import Ended
 
 HEADER = {"format": "headstart-learned", "version": 1, "levels": ["domain", "user_id"]}
 LINE = {

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from cli.main import whole
+from tests.processes import command_line
 
 PLANTED = "Pl4nted/Secr@t:x"
 """A password with characters that a URL must encode."""
@@ -143,7 +144,7 @@ def test_long_running_commands_print_no_secret(command: tuple[str, ...], tmp_pat
     postgres, redis = ADDRESSES["encoded"]
     call = [*command, postgres, "--redis", redis] if command[0] == "up" else list(command)
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli", *call],
+        command_line(*call),
         cwd=tmp_path,
         env=environment(postgres, redis),
         stdout=subprocess.PIPE,
@@ -170,8 +171,8 @@ def test_up_shows_addresses_without_passwords(
     given = postgres_dsn.replace("postgres@", f"postgres:{quote(PLANTED, safe='')}@", 1)
     assert given != postgres_dsn
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli", "up", "--no-workers", "--json", "--data", str(tmp_path),
-         "--kafka", kafka, "--redis", redis_url, "--postgres", given],
+        command_line("up", "--no-workers", "--json", "--data", tmp_path,
+                     "--kafka", kafka, "--redis", redis_url, "--postgres", given),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.processes import command_line
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
 
@@ -26,7 +26,7 @@ def test_a_full_disk_behind_stdout(
     kept = {name: value for name, value in os.environ.items() if "HEADSTART" not in name}
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "cli", *command],
+            command_line(*command),
             cwd=tmp_path,
             env={**kept, "PYTHONUNBUFFERED": unbuffered},
             stdout=full,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
+from tests.processes import ENVIRONMENT, command_line
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -99,18 +97,21 @@ def test_up_with_an_unreachable_service(run: Run, closed: str, part: str, tmp_pa
 def test_a_worker_waits_with_back_off(closed: str, name: str, tmp_path: Path) -> None:
     """It says each time what is missing, waits longer and longer, and ends when it is asked."""
     log = tmp_path / "log"
-    argv = [sys.executable, "-m", "cli", "worker", name, "--kafka", closed]
-    environment = {n: value for n, value in os.environ.items() if "HEADSTART" not in n}
+    argv = command_line("worker", name, "--kafka", closed)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            argv, cwd=tmp_path, env=environment, stdout=output, stderr=output
+            argv, cwd=tmp_path, env=ENVIRONMENT, stdout=output, stderr=output
         )
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while log.read_text().count("worker.retrying") < 3:
+
+        def check() -> None:
             assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+
+        until(
+            lambda: log.read_text().count("worker.retrying") >= 3,
+            meanwhile=check,
+            seen=log.read_text,
+        )
         said = [line for line in log.read_text().splitlines() if "worker.retrying" in line]
         for line, pause in zip(said, ("0.5", "1.0", "2.0"), strict=False):
             assert closed in line

@@ -70,3 +70,7 @@ def attempt(
     speculator: AsyncSpeculator, call: Callable[[], Any], confidence: float = 0.9, **stakes: float
 ) -> Attempt[Any]:
     return speculator.attempt(CONTEXT, "search", ARGUMENTS, call, confidence=confidence, **stakes)
+
+
+async def found() -> str:
+    return "found"

@@ -1,24 +1,40 @@
-"""Laws are judged by what they find, not by how busy the machine is; and a host of executors."""
+"""A host of executors, topics, a log of what was sent, and Redis, for the tests of the client."""
 
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from redis import Redis
 
+from headstart.emitting.emitter import TOPIC
 from headstart.keys import MODES, PUBLISHED
+from tests.client.broker_log import Log
+from tests.client.redis_server import Server
 from tests.client.spooling import Host, end, new_host
 from topics.epoch import ensure_topics
-
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+from topics.kafka.reader import topic_state
 
 
 @pytest.fixture(scope="module")
 def topics(kafka: str) -> None:
     asyncio.run(ensure_topics(kafka, partitions=4))
+
+
+@pytest.fixture
+def log(kafka: str, tenant: str, topics: None) -> Log:
+    begin = asyncio.run(topic_state(kafka, TOPIC)).end
+    return Log(kafka, tenant, dict(begin))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    server.start()
+    server.publish_modes()
+    yield server
+    server.stop()
+    server.client.close()
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.speculation.argument_equality import same_arguments
-from tests.client.attempting import Log, attempts
-from tests.client.test_attempt import found
+from tests.client.attempting import Log, attempts, found
 
 SMALL = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "1"]),

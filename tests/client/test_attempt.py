@@ -18,11 +18,7 @@ from headstart.speculation.attempt import Attempt, AttemptResolved, Resolution
 from headstart.speculation.guessed_call import GuessFailed
 from headstart.speculation.speculator import AsyncSpeculator, Speculator
 from headstart.thresholds.reader import Thresholds
-from tests.client.attempting import ARGUMENTS, CONTEXT, FOREVER, Log, attempt, attempts, know
-
-
-async def found() -> str:
-    return "found"
+from tests.client.attempting import ARGUMENTS, CONTEXT, FOREVER, Log, attempt, attempts, found, know
 
 
 def test_a_hit_is_committed_and_logged() -> None:

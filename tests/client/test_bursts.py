@@ -18,7 +18,7 @@ from headstart.thresholds.cache_entries import CacheQuery
 from headstart.thresholds.queries import CONNECTIONS, QueryClient, Reply
 from headstart.thresholds.reader import AsyncThresholds, Thresholds
 from headstart.thresholds.threshold import Threshold
-from tests.client.test_reader import Server, server  # noqa: F401 - a fixture
+from tests.client.redis_server import Server
 
 BURST = 250
 PATIENT = 5.0  # seconds: a loaded machine must not look like a slow Redis
@@ -96,7 +96,7 @@ def test_a_burst_on_a_warm_reader_is_answered(redis_url: str, tenant: str) -> No
 
 
 @integration
-def test_concurrent_identical_queries_are_sent_once(server: Server) -> None:  # noqa: F811
+def test_concurrent_identical_queries_are_sent_once(server: Server) -> None:
     def calls() -> int:
         return int(server.client.info("commandstats").get("cmdstat_hmget", {}).get("calls", 0))
 

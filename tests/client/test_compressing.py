@@ -12,7 +12,7 @@ from headstart import Emitter
 from headstart.codecs import CodecMissing, require_codec
 from headstart.emitting.emitter import TOPIC
 from headstart.shipping.compressing_producer import COMPRESS_BYTES, CompressingProducer
-from tests.client.test_emitter import FIELDS, Log, log, topics  # noqa: F401 - fixtures
+from tests.client.broker_log import FIELDS, Log
 
 
 class Producer:
@@ -47,7 +47,7 @@ def test_a_frame_s_size_decides() -> None:
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "memory"])
 def test_events_arrive_as_emitted_in_order(
-    log: Log,  # noqa: F811
+    log: Log,
     compression: Any,
     durable: bool,
     tmp_path: Path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -174,7 +174,7 @@ def test_an_unreadable_hint_is_not_a_permission() -> None:
             raise RuntimeError
 
     assert ToolAllowlist(annotations={"t": Broken()}, allowed=["t"]).refusal_reason("t") != SAFE
-    assert ToolAllowlist(annotations={"t": MagicMock()}, allowed=["t"]).refusal_reason("t") != SAFE
+    assert ToolAllowlist(annotations={"t": Mock()}, allowed=["t"]).refusal_reason("t") != SAFE
 
 
 def test_an_undeclared_tool_is_not_safe() -> None:

@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,19 +20,12 @@ import pytest
 
 import headstart
 from headstart import BufferFull, Emitter, InvalidEvent, NotDelivered
-from headstart.emitting.emitter import TOPIC
 from headstart.events.schema import MAX_EVENT_BYTES
 from headstart.keys import event_key
 from headstart.spool.layout import SPOOL_FILE
+from tests.client.broker_log import FIELDS, Log
 from tests.patience import PATIENCE_S, until
-from topics.epoch import ensure_topics
-from topics.kafka.reader import read_records, topic_state
 
-FIELDS: dict[str, Any] = {
-    "event_type": "task_complete",
-    "workflow_type": "refund",
-    "workflow_id": "w1",
-}
 SENDING = ("headstart-emit", "headstart-ship")
 NOTHING_LOST = {"lost": 0, "dropped": 0, "scrubbed": 0}
 
@@ -42,41 +34,6 @@ NOTHING_LOST = {"lost": 0, "dropped": 0, "scrubbed": 0}
 def make(request: pytest.FixtureRequest) -> Callable[..., Emitter]:
     """An emitter of either kind: whoever emits must not see a difference."""
     return partial(Emitter, durable=request.param)
-
-
-@dataclass
-class Log:
-    """What reached the broker since this was made, of one tenant."""
-
-    kafka: str
-    tenant: str
-    begin: dict[int, int]
-
-    def frames(self) -> list[tuple[bytes, list[dict[str, Any]]]]:
-        return asyncio.run(self._read())
-
-    def events(self) -> list[dict[str, Any]]:
-        return [event for _key, frame in self.frames() for event in frame]
-
-    async def _read(self) -> list[tuple[bytes, list[dict[str, Any]]]]:
-        end = (await topic_state(self.kafka, TOPIC)).end
-        mine = self.tenant.encode() + b"\x1f"
-        return [
-            (record.key, orjson.loads(record.value))
-            async for record in read_records(self.kafka, TOPIC, self.begin, end)
-            if record.key is not None and record.key.startswith(mine)
-        ]
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: str) -> None:
-    asyncio.run(ensure_topics(kafka, partitions=4))
-
-
-@pytest.fixture
-def log(kafka: str, tenant: str, topics: None) -> Log:
-    begin = asyncio.run(topic_state(kafka, TOPIC)).end
-    return Log(kafka, tenant, dict(begin))
 
 
 @pytest.fixture

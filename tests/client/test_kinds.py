@@ -14,6 +14,7 @@ import headstart
 from headstart import Emitter, InvalidEvent, NotDelivered
 from headstart.events.schema import EventType, stamp
 from headstart.events.validation import validate
+from tests.client.recording_emitter import Taken
 
 IDS: dict[str, Any] = {"workflow_type": "refund", "workflow_id": "w1"}
 KINDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -102,18 +103,6 @@ def test_a_plain_step_needs_no_prediction(emitter: Taken) -> None:
     emitter.emit(headstart.task_complete(**IDS, tool_id="search", success=True))
     emitter.emit(event_type="task_complete", **IDS)
     assert emitter.stats()["emitted"] == 2
-
-
-class Taken(Emitter):
-    """Keeps what was emitted; its broker never answers."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__("127.0.0.1:1", spool=directory, shipper="none")
-        self.events: list[dict[str, Any]] = []
-
-    def emit(self, event: Any = None, /, **fields: Any) -> str:
-        self.events.append({**(event or {}), **fields})
-        return super().emit(event, **fields)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from headstart import speculation_start
 from headstart.speculation.speculator import AsyncSpeculator
-from tests.client.test_attempt import Log, attempt, attempts, found
+from tests.client.attempting import Log, attempt, attempts, found
 
 
 def logged(confidence: float = 0.9, cost: float = 10.0, **options: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from headstart import InvalidEvent, NotDelivered
 from headstart.events.constructors import scope
 from headstart.keys import DEFAULT_LEVELS
 from headstart.thresholds.reader import AsyncThresholds, Thresholds
-from tests.client.test_kinds import Taken
+from tests.client.recording_emitter import Taken
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_a_shipper_ends_if_the_lock_file_was_deleted(host: Host) -> None:
 
 
 def test_without_a_newcomer_a_successor_is_found_too(host: Host) -> None:
-    executor = host.start(15_000, pause=0.001)
+    executor = host.start(6_000, pause=0.001)
     executor.until(200)
     until(lambda: host.shipper() != 0)
     before = host.shipper()

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +14,7 @@ from console.inspection.target import InspectionTarget
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from headstart.keys import redis_key
+from tests.processes import Ended, run_command
 
 PARTITIONS = 3
 
@@ -41,31 +38,11 @@ def target(at: Addresses, folder: Path) -> InspectionTarget:
 
 
 @pytest.fixture
-def closed() -> Iterator[str]:
-    """An address at which nothing can be listening: it is bound, and does not listen."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{holder.getsockname()[1]}"
-
-
-Ended = subprocess.CompletedProcess[str]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if "HEADSTART" not in name}
-
-
-@pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Ended]:
     """Run a command in an empty directory, to its end."""
 
     def command(*arguments: str, **environment: str) -> Ended:
-        return subprocess.run(
-            [sys.executable, "-m", "cli", *arguments],
-            cwd=tmp_path,
-            env={**ENVIRONMENT, **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return run_command(*arguments, folder=tmp_path, environment=environment)
 
     return command
 

@@ -11,10 +11,11 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
+
+from tests.processes import command_line
 
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 ENVIRONMENT = {
@@ -40,7 +41,7 @@ class Terminal:
         self._slave = slave
         given = {"TERM": "xterm-256color", "LANG": "C.UTF-8", **environment}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cli", *arguments],
+            command_line(*arguments),
             cwd=folder,
             env={**ENVIRONMENT, **given},
             stdin=slave,

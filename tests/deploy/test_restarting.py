@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from deploy.supervisor import Supervisor
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 
 @pytest.mark.integration
@@ -17,11 +16,8 @@ def test_the_message_of_an_ended_worker_has_its_error(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path, environment, names=("episodes",))
     supervisor.start()
     try:
-        deadline, said = time.monotonic() + PATIENCE_S, list[str]()
-        while not said:
-            assert time.monotonic() < deadline
-            said = supervisor.check()
-            time.sleep(0.1)
+        said = list[str]()
+        until(lambda: said.extend(supervisor.check()) or said)
     finally:
         supervisor.stop()
     (line,) = said

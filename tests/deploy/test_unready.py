@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +9,7 @@ import pytest
 from deploy import system
 from deploy.local import Addresses, StackConfig
 from processing.worker_report import Report
-from tests.patience import PATIENCE_S
-
-
-@pytest.fixture
-def closed() -> Iterator[str]:
-    """An address at which nothing can be listening: it is bound, and does not listen."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{holder.getsockname()[1]}"
+from tests.patience import until
 
 
 @pytest.mark.integration
@@ -38,10 +27,10 @@ def test_each_worker_is_named_with_what_it_waits_for(
         supervisor = starting.supervisor
         assert supervisor is not None
         wanted = f"worker episodes waits for broker: no Kafka broker answers at {closed}"
-        deadline = time.monotonic() + PATIENCE_S
-        while not any(each.startswith(wanted) for each in supervisor.unready):
-            assert time.monotonic() < deadline, supervisor.unready
-            time.sleep(0.1)
+        until(
+            lambda: any(each.startswith(wanted) for each in supervisor.unready),
+            seen=lambda: supervisor.unready,
+        )
     finally:
         if starting.supervisor is not None:
             starting.supervisor.stop()

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +25,8 @@ from deploy.system import System
 from headstart.events.schema import new_id
 from headstart.keys import redis_key
 from sinks.epochs import REDIS_KEY
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
+from tests.processes import ENVIRONMENT, command_line, run_command
 from topics.kafka.reader import read_records, topic_state
 
 PARTITIONS = 4
@@ -99,10 +98,7 @@ class Stored:
 
     def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
         """Wait until it holds."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, (self.ids(), self.query(_STATE))
-            time.sleep(0.1)
+        until(condition, seconds, 0.1, seen=lambda: (self.ids(), self.query(_STATE)))
 
 
 async def _read(kafka: str, topic: str, begin: Mapping[int, int] | None) -> list[Any]:
@@ -175,8 +171,6 @@ def counts() -> Callable[[Sequence[Event]], dict[str, int]]:
 
 # --- processes ---
 
-ENVIRONMENT = {name: value for name, value in os.environ.items() if "HEADSTART" not in name}
-
 
 class Headstart(Protocol):
     def __call__(
@@ -191,16 +185,7 @@ def headstart(tmp_path: Path) -> Headstart:
     def run(
         *arguments: str | Path, stdin: str | None = None, seconds: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "cli", *map(str, arguments)],
-            cwd=tmp_path,
-            env=ENVIRONMENT,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        return run_command(*arguments, folder=tmp_path, stdin=stdin, seconds=seconds)
 
     return run
 
@@ -216,11 +201,13 @@ class Running:
 
     def until(self, text: str, seconds: float = PATIENCE_S) -> str:
         """Wait until it says `text` on either stream; return all of stdout."""
-        deadline = time.monotonic() + seconds
-        while text not in self.out.read_text() + self.err.read_text():
-            assert self.process.poll() is None, self.err.read_text()
-            assert time.monotonic() < deadline, f"no {text!r} in: {self.err.read_text()}"
-            time.sleep(0.05)
+
+        def written() -> bool:
+            found = text in self.out.read_text() + self.err.read_text()
+            assert found or self.process.poll() is None, self.err.read_text()
+            return found
+
+        until(written, seconds, seen=lambda: f"no {text!r} in: {self.err.read_text()}")
         return self.out.read_text()
 
     def end(self, number: signal.Signals, seconds: float = PATIENCE_S) -> int:
@@ -250,7 +237,7 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         out, err = stem.with_suffix(".out"), stem.with_suffix(".err")
         files = [out.open("wb"), err.open("wb")]
         process = subprocess.Popen(
-            [sys.executable, "-m", "cli", *map(str, arguments)],
+            command_line(*arguments),
             cwd=tmp_path,
             env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
@@ -266,26 +253,6 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         each.process.wait()
         for file in each.files:
             file.close()
-
-
-@pytest.fixture
-def wait_gone() -> Callable[..., None]:
-    return gone
-
-
-def gone(pids: Mapping[str, int], seconds: float = PATIENCE_S) -> None:
-    """Until none of the processes runs; one that nobody has reaped yet does not count."""
-    deadline = time.monotonic() + seconds
-    while left := [pid for pid in pids.values() if _runs(pid)]:
-        assert time.monotonic() < deadline, f"still running: {left}"
-        time.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
-    shown = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return bool(shown.stdout.strip()) and not shown.stdout.strip().startswith("Z")
 
 
 @pytest.fixture

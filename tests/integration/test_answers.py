@@ -11,7 +11,7 @@ import pytest
 import headstart as client
 from deploy.system import System
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 SHOWN, REFUSED = 40, 60

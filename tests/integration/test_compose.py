@@ -20,7 +20,8 @@ import pytest
 import yaml
 
 from deploy.local import Addresses, Stack, StackConfig
-from tests.patience import PATIENCE_S, STALLED
+from tests.patience import PATIENCE_S, STALLED, until
+from tests.processes import command_line
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +56,7 @@ class Composed:
         data.mkdir(exist_ok=True)
         given = {key: value for key, value in os.environ.items() if "HEADSTART" not in key}
         return subprocess.Popen(
-            [sys.executable, "-m", "cli", *self._command(name, data)], cwd=data, text=True,
+            command_line(*self._command(name, data)), cwd=data, text=True,
             env=given | self._environment(name) | {"HEADSTART_DATA": str(data)},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
@@ -144,9 +145,8 @@ def test_all_of_it_starts_and_ends(services: Addresses, tmp_path: Path) -> None:
 
 
 def wait_healthy(composed: Composed, running: dict[str, subprocess.Popen[str]]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
     for name in WORKERS:
-        while not composed.healthy(name):
-            composed.restart(running)
-            assert time.monotonic() < deadline, name
-            time.sleep(0.5)
+        until(
+            lambda name=name: composed.healthy(name),  # type: ignore[misc]
+            pause_s=0.5, meanwhile=lambda: composed.restart(running), seen=lambda name=name: name,  # type: ignore[misc]
+        )  # fmt: skip

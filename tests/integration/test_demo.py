@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.system import System
+from tests.processes import wait_gone
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
@@ -99,7 +100,6 @@ def test_the_traces_on_a_system_that_runs(
 def test_interrupted_twice_then_to_its_end(
     launch: Callable[..., Any],
     headstart: Any,
-    wait_gone: Callable[..., None],
     broker: str,
     tmp_path: Path,
 ) -> None:

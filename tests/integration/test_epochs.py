@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.processes import wait_gone
+
 pytestmark = pytest.mark.integration
 
 Event = dict[str, Any]
@@ -87,7 +89,6 @@ def test_stop_and_start_kill_and_start(
     lives: Lives,
     emit: Callable[[int], None],
     check: Callable[[dict[str, Any]], None],
-    wait_gone: Callable[..., None],
 ) -> None:
     # Stopped well: what was emitted is taken in before the broker forgets it.
     running, _ = lives.up()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.local import Addresses, Stack, StackConfig
+from tests.processes import wait_gone
 
 pytestmark = pytest.mark.integration
 
@@ -43,7 +44,7 @@ def up(launch: Callable[..., Any], existing: Addresses, tmp_path: Path) -> Up:
     return start
 
 
-def end(running: Any, wait_gone: Callable[..., None], least: int) -> None:
+def end(running: Any, least: int) -> None:
     children = running.descendants()
     assert len(children) >= least
     assert running.end(signal.SIGTERM) == 0
@@ -57,7 +58,6 @@ def test_a_broker(
     judged: Callable[..., Event],
     write_events: Callable[[Sequence[Event]], Path],
     stored_at: Callable[[dict[str, Any], str], Any],
-    wait_gone: Callable[..., None],
     tenant: str,
 ) -> None:
     running, at = up("kafka")
@@ -67,11 +67,12 @@ def test_a_broker(
     stored = stored_at(at, tenant)
     stored.until(lambda: stored.ids() == [event["id"]])
     stored.until(lambda: stored.counted("refund").get("workflow_type=refund") == 1)
-    end(running, wait_gone, 5)
+    end(running, 5)
     shown = headstart("events", "tail", "--kafka", existing.kafka, "--json")
     assert [each["id"] for each in json.loads(shown.stdout)["events"]] == [event["id"]]
 
 
+@pytest.mark.any_broker
 def test_a_postgres_and_a_redis(
     up: Up,
     existing: Addresses,
@@ -79,7 +80,6 @@ def test_a_postgres_and_a_redis(
     judged: Callable[..., Event],
     write_events: Callable[[Sequence[Event]], Path],
     stored_at: Callable[[dict[str, Any], str], Any],
-    wait_gone: Callable[..., None],
     tenant: str,
 ) -> None:
     """Both run at once, each beside its own broker: most of their start is waiting for it."""
@@ -90,5 +90,5 @@ def test_a_postgres_and_a_redis(
     assert stored.remembered() == at["epoch"]
     assert at["epoch"] >= running["postgres"][1]["epoch"]
     for each, _at in running.values():
-        end(each, wait_gone, 2)
+        end(each, 2)
     assert stored.remembered() == at["epoch"], "it goes on, and keeps what was ours"

@@ -9,8 +9,7 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from deploy.system import System
 from headstart.shipping.process import ship
 from tests.chaos.checker import check
 from tests.chaos.executor import Work, command
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from topics.catalogue import EVENTS
 from topics.kafka.reader import topic_state
 
@@ -50,7 +49,7 @@ class Fleet:
     def kill_oldest(self) -> None:
         """Kill -9 the one that was started first, while it emits."""
         file, process = self.running.pop(0)
-        wait(lambda: file.exists() and file.stat().st_size > FEW)
+        until(lambda: file.exists() and file.stat().st_size > FEW)
         process.kill()
         process.wait()
 
@@ -67,13 +66,6 @@ class Fleet:
             process.terminate()
             process.wait(PATIENCE_S)
         self.running.clear()
-
-
-def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -95,7 +87,7 @@ def test_executors_and_the_shipper_killed_again_and_again(
     killed: set[int] = set()
     for _ in range(KILLS):
         fleet.kill_oldest()
-        wait(lambda: fleet.shipper() not in {0, *killed})
+        until(lambda: fleet.shipper() not in {0, *killed})
         killed.add(fleet.shipper())
         fleet.kill_shipper()
         fleet.start()

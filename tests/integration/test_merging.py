@@ -22,7 +22,7 @@ from processing.control.default_merging import MAX_TENANTS, MIN_OUTCOMES
 from processing.control.learned_defaults import decode_default
 from processing.state.rows import CONTEXT, DEFAULT, context_of, decode_context, default_key
 from replay.log.live_table import Rows, read_whole_table
-from tests.integration.test_restart import until
+from tests.integration.supervision import until
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 from topics.control.messages import Default, LearnedState, decode_control, is_control

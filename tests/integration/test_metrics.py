@@ -11,7 +11,7 @@ import pytest
 
 from deploy.system import System
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 

@@ -18,6 +18,7 @@ from deploy.system import System
 from headstart import Emitter
 from processing.notices import Key, NoticeState, take, watchable
 from processing.state.clock import TICK_MS
+from tests.integration.supervision import until
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, NOTICES, THRESHOLDS
 from topics.control.messages import CONTROL_HEADER
@@ -76,22 +77,14 @@ def plain(read_topic: Callable[..., list[Any]], tenant: str) -> Callable[[], set
     return read
 
 
-def wait(system: System, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        system.check()
-        time.sleep(0.2)
-
-
 def kill_the_history_worker(system: System) -> None:
     """Kill it wherever it is, and wait until another works."""
     supervisor = system.supervisor
     assert supervisor is not None
     before = supervisor.pids["history"]
     os.kill(before, signal.SIGKILL)
-    wait(system, lambda: supervisor.pids.get("history", before) != before)
-    wait(system, lambda: supervisor.ready)
+    until(system, lambda: supervisor.pids.get("history", before) != before)
+    until(system, lambda: supervisor.ready)
 
 
 def test_none_is_lost_and_none_twice_though_the_worker_is_killed_in_mid_stream(
@@ -116,7 +109,7 @@ def test_none_is_lost_and_none_twice_though_the_worker_is_killed_in_mid_stream(
     kept = stored.query("SELECT id, kind FROM notices WHERE tenant = %s", tenant)
     assert {row[0] for row in kept} == expected
     assert [row[1] for row in kept].count("drift") == 2  # of the type and of the domain
-    wait(system, lambda: {each.id for each in told()} == expected)
+    until(system, lambda: {each.id for each in told()} == expected)
 
     asked = ("--kind", "drift", "--tenant", tenant, "--since", "1h", "--json")
     ended = headstart("notices", *asked, "--data", system.data, seconds=PATIENCE_S)
@@ -142,10 +135,10 @@ def test_an_override_is_told_when_it_is_set_and_when_it_ends_once_each(
         assert ended.returncode == 0, ended.stderr
 
     set_for("refund", "--for", "12s")
-    wait(system, lambda: {each.kind for each in told()} == {"override_set", "override_expired"})
+    until(system, lambda: {each.kind for each in told()} == {"override_set", "override_expired"})
     kill_the_history_worker(system)
     set_for("other")
-    wait(system, lambda: any(each.workflow_type == "other" for each in told()))
+    until(system, lambda: any(each.workflow_type == "other" for each in told()))
     expected = [
         ("override_set", "refund"), ("override_expired", "refund"), ("override_set", "other"),
     ]  # fmt: skip
@@ -186,7 +179,7 @@ def test_a_user_who_floods_is_told_and_weighed_down_by_a_control_record(
                 emitter.flush(PATIENCE_S)
                 assert system.drain(PATIENCE_S)
 
-    wait(system, lambda: any(each.evidence.get("what") == "user" for each in told()))
+    until(system, lambda: any(each.evidence.get("what") == "user" for each in told()))
     (flood,) = {each.id: each for each in told() if each.evidence.get("what") == "user"}.values()
     assert flood.path == "workflow_type=refund/domain=retail/user_id=bad"
     controls = [

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from headstart.keys import DEFAULT_PATH, redis_key
 from processing.control.rebuild_state import KEY, followup_in
 from replay.log.live_table import read_whole_table
 from sinks.redis.queries import served_thresholds
+from tests.processes import command_line
 from topics.epoch import read_epoch
 
 pytestmark = pytest.mark.integration
@@ -214,8 +214,8 @@ def test_killed_in_the_middle_the_same_command_ends_it(
     own: System, load: Load, command: Callable[..., dict[str, Any]]
 ) -> None:
     """The command is killed where it says that a partition is sent; the worker all the while."""
-    line = [sys.executable, "-m", "cli", "rebuild", "--yes", "--policy", "ema:alpha=.1",
-            "--tenant", load.tenant, "--kafka", own.addresses.kafka]  # fmt: skip
+    line = command_line("rebuild", "--yes", "--policy", "ema:alpha=.1",
+                        "--tenant", load.tenant, "--kafka", own.addresses.kafka)  # fmt: skip
     for moment in ("partition 1 of 2", "partition 0: sent", "partition 1: sent"):
         with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from deploy.local import StackConfig
 from deploy.system import System
 from headstart.keys import event_key
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.dead_letters.messages import parse_dead_letter
 from topics.kafka.reader import read_records, topic_state
@@ -51,11 +50,9 @@ def letters(system: System) -> Counter[str | None]:
 
 def until_stopped(system: System, said: list[str], times: int) -> None:
     """Wait until both workers ended at the limit so many times."""
-    deadline = time.monotonic() + PATIENCE_S
-    while any(stops(said, name) < times for name in ("episodes", "thresholds")):
-        system.check()
-        assert time.monotonic() < deadline, said
-        time.sleep(0.1)
+    names = ("episodes", "thresholds")
+    stopped = lambda: all(stops(said, name) >= times for name in names)  # noqa: E731
+    until(stopped, pause_s=0.1, meanwhile=system.check, seen=lambda: said)
 
 
 def stops(said: list[str], name: str) -> int:

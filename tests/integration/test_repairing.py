@@ -16,7 +16,7 @@ from headstart import Thresholds
 from headstart.keys import redis_key
 from tests.patience import PATIENCE_S, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 PATH = "workflow_type=refund"

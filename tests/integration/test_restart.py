@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from deploy.system import System
 from headstart import Emitter
 from headstart.keys import DEFAULT_PATH
 from processing.worker_report import REPORT_FILE, decode_report
+from tests.integration.supervision import until
 from tests.niceness import check_niceness, foreground
 from tests.patience import PATIENCE_S
 
@@ -46,15 +46,6 @@ def stream(kafka: str, tenant: str, judged: Callable[..., Event]) -> Iterator[li
         ended.set()
         thread.join()
         emitter.close()
-
-
-def until(system: System, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    """Watch over the system, which starts workers again, until the condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        system.check()
-        time.sleep(0.05)
 
 
 def test_each_worker_killed_in_mid_stream(

@@ -8,9 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 
 from deploy.local import StackConfig
 from deploy.system import System
+from tests import patience
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 from topics.kafka.reader import topic_state
@@ -91,12 +92,7 @@ def test_each_service_killed_in_turns(
     at = {"postgres": system.addresses.postgres, "redis": system.addresses.redis}
     stored = stored_at(at, tenant)
 
-    def until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, said
-            system.check()
-            time.sleep(0.1)
+    until = partial(patience.until, pause_s=0.1, meanwhile=system.check, seen=lambda: said)
 
     def kill(pids: Mapping[str, int], *names: str) -> None:
         count = len(said)

@@ -22,6 +22,7 @@ from deploy.system import prepare
 from headstart import Emitter
 from headstart.keys import redis_key
 from processing.worker_report import Report, decode_report
+from tests import patience
 from tests.patience import PATIENCE_S, STALLED
 from topics.kafka.admin import committed_offsets
 
@@ -142,10 +143,7 @@ class Worker:
 def until(
     condition: Callable[[], bool], seconds: float = PATIENCE_S, workers: Sequence[Worker] = ()
 ) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, [each.report() for each in workers]
-        time.sleep(0.05)
+    patience.until(condition, seconds, seen=lambda: [each.report() for each in workers])
 
 
 @pytest.fixture

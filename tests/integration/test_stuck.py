@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Emitter
-from tests.patience import PATIENCE_S, STALLED
+from tests.patience import PATIENCE_S, STALLED, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -39,11 +38,7 @@ class Watched:
 
     def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
         """Watch over it, which starts workers again, until the condition holds."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, self.said
-            self.system.check()
-            time.sleep(0.1)
+        until(condition, seconds, 0.1, meanwhile=self.system.check, seen=lambda: self.said)
 
 
 @pytest.fixture

@@ -27,6 +27,10 @@ KNOWS_FAUST = ("agents/", "bench/anchors/plain_faust.py")
 FAUST = {"faust", "mode"}
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
 LONGEST_FILE, LONGEST_FUNCTION, MEDIAN_FILE = 400, 60, 150
+MOST_METHODS, MOST_ATTRIBUTES = 34, 30
+"""Of a class with its bases, so that inheritance does not hide its size. The largest classes are
+`Thresholds`, whose API is wide, and `BacktestEngine`: give a new one parts instead of more members.
+"""
 
 
 def relative(path: Path) -> str:
@@ -103,6 +107,48 @@ def test_no_function_is_long() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert {name: size for name, size in long.items() if size > LONGEST_FUNCTION} == {}
+
+
+CLASSES = {
+    node.name: node
+    for tree in TREES.values()
+    for node in ast.walk(tree)
+    if isinstance(node, ast.ClassDef)
+}
+
+
+def members(name: str) -> tuple[set[str], set[str]]:
+    """Return the methods and the attributes of a class and of its bases within the project."""
+    if name not in CLASSES:
+        return set(), set()
+    methods, attributes = set[str](), set[str]()
+    for base in CLASSES[name].bases:
+        generic = base.value if isinstance(base, ast.Subscript) else base
+        base_name = ast.unparse(generic).rpartition(".")[2]
+        if base_name != name:  # or it is a library's class of the same name
+            found = members(base_name)
+            methods, attributes = methods | found[0], attributes | found[1]
+    for node in CLASSES[name].body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            methods.add(node.name)
+        for each in ast.walk(node):
+            if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+                attributes |= {each.attr} if ast.unparse(each.value) == "self" else set()
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+            names = (each for target in targets for each in ast.walk(target))
+            attributes |= {each.id for each in names if isinstance(each, ast.Name)}
+    return methods, attributes - methods
+
+
+def test_no_class_is_large() -> None:
+    sizes = {name: tuple(map(len, members(name))) for name in CLASSES}
+    limits = (MOST_METHODS, MOST_ATTRIBUTES)
+    assert {
+        name: size
+        for name, size in sizes.items()
+        if any(count > limit for count, limit in zip(size, limits, strict=True))
+    } == {}
 
 
 @pytest.mark.parametrize("folder", ["learners", "processing"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from math import inf, nan, nextafter
@@ -22,8 +23,25 @@ from learners.outcome import Columns, Outcome, Part, Run
 from learners.policy import HierarchicalPolicy, IndependentPolicy, Policy, State, spec
 from learners.registry import DEFAULT, POLICIES
 from learners.sliding_window import Sliding
+from learners.td import Td
 from learners.threshold_rule import ThresholdRule
-from tests.learners.worlds import begin, bits, outcomes, run, streams
+from tests.learners.broken_policies import (
+    HITS,
+    MIXED,
+    Contrary,
+    Credulous,
+    Crossed,
+    Deaf,
+    Growing,
+    Homeless,
+    Impure,
+    Orphan,
+    Unbounded,
+    Upside,
+    Upward,
+    Whole,
+)
+from tests.learners.worlds import begin, bits, few_examples, outcomes, run, streams
 
 every_policy = pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)
 CONSTANT = (Always, Fixed, Never)
@@ -50,6 +68,7 @@ def test_every_policy_of_the_package_is_registered() -> None:
 
 
 @every_policy
+@few_examples
 @given(stream=streams, gain=st.floats(0, 1e9), cost=st.floats(0, 1e9))
 def test_thresholds_stay_within_bounds(
     learner: Policy, stream: list[Outcome], gain: float, cost: float
@@ -63,6 +82,7 @@ def test_thresholds_stay_within_bounds(
 
 
 @every_policy
+@few_examples
 @given(stream=streams)
 def test_a_replay_gives_the_same_state_to_the_bit(learner: Policy, stream: list[Outcome]) -> None:
     again = replace(learner)  # type: ignore[type-var]  # a policy keeps nothing but its state
@@ -71,6 +91,7 @@ def test_a_replay_gives_the_same_state_to_the_bit(learner: Policy, stream: list[
 
 
 @every_policy
+@few_examples
 @given(stream=streams)
 def test_a_state_is_a_tuple_of_floats_of_constant_length_that_survives_storing(
     learner: Policy, stream: list[Outcome]
@@ -85,6 +106,7 @@ def test_a_state_is_a_tuple_of_floats_of_constant_length_that_survives_storing(
 
 
 @every_policy
+@few_examples
 @given(stream=streams, cut=st.integers(0, 240))
 def test_a_stored_chain_goes_on_as_if_nothing_had_happened(
     learner: Policy, stream: list[Outcome], cut: int
@@ -108,6 +130,7 @@ def test_a_state_that_is_none_is_refused(learner: Policy) -> None:
 
 
 @every_policy
+@few_examples
 @given(several=st.lists(streams, min_size=1, max_size=4), p=st.floats(0, 1))
 def test_a_pooled_state_is_a_valid_initial_state(
     learner: Policy, several: list[list[Outcome]], p: float
@@ -131,6 +154,7 @@ def test_a_pooled_calibration_lies_between_the_prior_and_what_was_learned() -> N
 
 
 @pytest.mark.parametrize("name", ["hops", "hops_target", "meta"])
+@few_examples
 @given(stream=streams)
 def test_a_calibration_of_version_1_goes_on(name: str, stream: list[Outcome]) -> None:
     """Version 1 kept precision L and L d where version 2 keeps d and its covariance."""
@@ -162,6 +186,7 @@ def test_an_outcome_that_says_nothing_is_refused(wrong: dict[str, float]) -> Non
 
 
 @every_policy
+@few_examples
 @given(one=st.lists(outcomes, max_size=30), other=st.lists(outcomes, max_size=30), data=st.data())
 def test_the_order_of_independent_contexts_does_not_matter(
     learner: Policy, one: list[Outcome], other: list[Outcome], data: st.DataObject
@@ -176,6 +201,7 @@ def test_the_order_of_independent_contexts_does_not_matter(
 
 
 @every_policy
+@few_examples
 @given(stream=streams, finer=st.lists(outcomes, min_size=1, max_size=20))
 def test_a_coarse_level_does_not_read_finer_states(
     learner: Policy, stream: list[Outcome], finer: list[Outcome]
@@ -190,6 +216,7 @@ def test_a_coarse_level_does_not_read_finer_states(
 
 
 @holds_a_threshold
+@few_examples
 @given(stream=streams, correct=st.booleans())
 def test_hits_never_raise_and_misses_never_lower_a_threshold(
     learner: Policy, stream: list[Outcome], correct: bool
@@ -224,6 +251,7 @@ def test_a_constant_world_is_learned(learner: Policy, correct: bool) -> None:
 
 
 @every_policy
+@few_examples
 @given(stream=streams)
 def test_a_new_context_answers_as_its_parent_or_less_surely(
     learner: Policy, stream: list[Outcome]
@@ -240,6 +268,7 @@ def test_a_new_context_answers_as_its_parent_or_less_surely(
     [p for p in POLICIES.values() if isinstance(p, IndependentPolicy)],
     ids=lambda p: p.name,
 )
+@few_examples
 @given(stream=streams, cut=st.integers(0, 150), told=st.booleans())
 def test_a_run_of_outcomes_teaches_what_they_teach_one_by_one(
     learner: IndependentPolicy, stream: list[Outcome], cut: int, told: bool
@@ -276,6 +305,7 @@ def above(context: int | None) -> list[int]:
     ],
     ids=spec,
 )
+@few_examples
 @given(
     stream=st.lists(st.tuples(outcomes, st.integers(0, len(PARENTS) - 1)), max_size=60),
     cuts=st.lists(st.integers(0, 180), max_size=4).map(sorted),
@@ -311,3 +341,44 @@ def test_a_run_of_chains_teaches_what_its_outcomes_teach_one_by_one(
         for context, state in zip(there, learner.learn_run(parts, run), strict=True):
             found[context] = state
     assert bits(found) == bits(states)
+
+
+Law = Callable[..., None]
+BROKEN: list[tuple[Law, Any, dict[str, Any]]] = [
+    (test_thresholds_stay_within_bounds, Unbounded(), {"stream": HITS, "gain": 1, "cost": 1}),
+    (test_thresholds_stay_within_bounds, Crossed(), {"stream": HITS, "gain": 1, "cost": 1}),
+    (test_a_replay_gives_the_same_state_to_the_bit, Impure(), {"stream": MIXED}),
+    (test_a_state_is_a_tuple_of_floats_of_constant_length_that_survives_storing, Growing(),
+     {"stream": MIXED}),
+    (test_a_state_is_a_tuple_of_floats_of_constant_length_that_survives_storing, Whole(),
+     {"stream": MIXED}),
+    (test_a_stored_chain_goes_on_as_if_nothing_had_happened, Impure(),
+     {"stream": MIXED, "cut": 7}),
+    (test_a_state_that_is_none_is_refused, Credulous(), {}),
+    (test_a_pooled_state_is_a_valid_initial_state, Homeless(),
+     {"several": [MIXED], "p": 0.9}),
+    (test_a_coarse_level_does_not_read_finer_states, Upside(),
+     {"stream": MIXED, "finer": MIXED[:5]}),
+    (test_hits_never_raise_and_misses_never_lower_a_threshold, Upward(),
+     {"stream": MIXED, "correct": True}),
+    (test_hits_never_raise_and_misses_never_lower_a_threshold, Upward(),
+     {"stream": MIXED, "correct": False}),
+    (test_a_hundred_hits_never_raise_and_misses_never_lower_what_a_calibration_answers,
+     Contrary(), {"p": 0.8, "correct": True, "r": 0.5}),
+    (test_a_hundred_hits_never_raise_and_misses_never_lower_what_a_calibration_answers,
+     Contrary(), {"p": 0.8, "correct": False, "r": 0.5}),
+    (test_a_constant_world_is_learned, Deaf(), {"correct": True}),
+    (test_a_new_context_answers_as_its_parent_or_less_surely, Orphan(), {"stream": MIXED}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("law", "broken", "example"), BROKEN, ids=[type(each[1]).__name__ for each in BROKEN]
+)
+def test_a_law_refuses_what_breaks_it(law: Any, broken: Any, example: dict[str, Any]) -> None:
+    """A law that nothing can break says nothing."""
+    checked = law.hypothesis.inner_test if hasattr(law, "hypothesis") else law
+    with pytest.raises(AssertionError):
+        checked(learner=broken, **example)
+    standard = Hops() if isinstance(broken, Hops) else Td()
+    checked(learner=standard, **example)

@@ -13,7 +13,7 @@ from learners.constant import Never
 from learners.outcome import Columns, Outcome, Part
 from learners.policy import HierarchicalPolicy, Policy, State, layout_error
 from learners.registry import POLICIES, policy
-from tests.learners.worlds import outcomes, run, streams
+from tests.learners.worlds import few_examples, outcomes, run, streams
 
 every_policy = pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)
 wild = (
@@ -59,6 +59,7 @@ def used(learner: Policy, states: list[State], outcome: Outcome) -> None:
 
 
 @every_policy
+@few_examples
 @given(data=st.data(), outcome=outcomes)
 def test_an_accepted_state_is_usable(
     learner: Policy, data: st.DataObject, outcome: Outcome
@@ -70,6 +71,7 @@ def test_an_accepted_state_is_usable(
 
 
 @every_policy
+@few_examples
 @given(stream=streams)
 def test_what_is_reached_is_taken(learner: Policy, stream: list[Outcome]) -> None:
     for chain in run(learner, stream, 3):
@@ -89,6 +91,7 @@ def test_a_long_life_stays_sound(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(POLICIES))
+@few_examples
 @given(data=st.data())
 def test_reading_an_older_state_never_raises(name: str, data: st.DataObject) -> None:
     learner = POLICIES[name]

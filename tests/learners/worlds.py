@@ -5,11 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from learners.outcome import Outcome
 from learners.policy import Policy, State
 
+few_examples = settings(max_examples=25)
+"""For a law that is tried on every policy, with up to 150 outcomes an example."""
 outcomes = st.builds(
     Outcome,
     confidence=st.floats(0, 1) | st.floats(0.9, 1),  # most must be learned from

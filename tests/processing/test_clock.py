@@ -5,14 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from processing.config import LearningConfig
 from processing.contexts.eviction import HOUR_MS
-from processing.records.batch import RecordBatch
 from processing.state.clock import STEP_MS, TICK_MS, PartitionClock, latest_of
 from processing.state.open_predictions import START_LIFE_MS
 from processing.state.rows import (
@@ -39,37 +37,12 @@ from tests.processing.building import (
     reasons,
     start,
 )
-from tests.processing.control_records import EVERY, RETAIL, record
+from tests.processing.control_records import EVERY, RETAIL
+from tests.processing.timed_log import NOW, Log, at, batch_of, said
 from topics.control.messages import Clock, Downweight, Seed, Seeded
 
 DAY_MS = 24 * HOUR_MS
-NOW = 1_760_000_100_000
-"""A whole tick."""
 FUTURE = NOW + 74 * 365 * DAY_MS
-Log = list[tuple[Any, int]]
-"""Events, or clock and other control records, and the Kafka timestamp of each."""
-
-
-def at(moment: int) -> tuple[Clock, int]:
-    return Clock("c", moment), moment
-
-
-def said(what: dict[str, Any], moment: int | None = None) -> tuple[dict[str, Any], int]:
-    return what, what["timestamp"] if moment is None else moment
-
-
-def batch_of(log: Log, first: int) -> RecordBatch:
-    offsets = list(range(first, first + len(log)))
-    made = RecordBatch(
-        "t", 0, first, first + len(log), offsets, [moment for _, moment in log],
-        [b"k"] * len(log), [None] * len(log),
-    )  # fmt: skip
-    for place, (what, _moment) in enumerate(log):
-        if isinstance(what, dict):
-            made.values[place] = orjson.dumps(what)
-        else:
-            made.values[place], made.headers[first + place] = record(what)
-    return made
 
 
 def run(

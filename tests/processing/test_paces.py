@@ -14,7 +14,7 @@ from processing.state.clock import TICK_MS
 from processing.task import PartitionTask
 from tests.processing.building import EPOCH, TD, Table, judged
 from tests.processing.control_records import RETAIL
-from tests.processing.test_clock import NOW, Log, at, batch_of, said
+from tests.processing.timed_log import NOW, Log, at, batch_of, said
 from topics.notices.messages import Notice
 
 LOOK_S = 10

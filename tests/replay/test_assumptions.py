@@ -17,7 +17,7 @@ from replay.results.page import page
 from replay.results.summary import report
 from replay.sources.base import PredictionSource, ReadOptions
 from replay.sources.files import EventFile, OutcomeFile
-from tests.replay.test_not_startable import events_of, guess
+from tests.replay.guesses import events_of, guess
 
 POLICIES = named(["fixed", "always"])
 

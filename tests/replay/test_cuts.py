@@ -15,7 +15,7 @@ from replay.predictions.notes import Notes
 from replay.predictions.what_if import PayoffScales
 from replay.results.unit_results import unit_sums
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
-from tests.replay.test_engine import Told
+from tests.replay.arms import Told
 
 HOUR = 3_600_000
 

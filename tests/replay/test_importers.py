@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from demo.traces import read_runs
 from replay.importers.agent_runs import NotOfThisForm, Unmapped
 from replay.importers.langsmith_langfuse import langfuse_runs, langsmith_runs
 from replay.importers.otlp import otlp_runs
 from replay.importers.tau_bench import tau_runs
+from tests.replay.imported_runs import readable
 
 
 @pytest.fixture
@@ -23,13 +23,6 @@ def written(tmp_path: Path) -> Any:
         return file
 
     return write
-
-
-def readable(tmp_path: Path, runs: list[dict[str, Any]]) -> list[list[str]]:
-    """The tools of each run, as the demo reads them."""
-    file = tmp_path / "runs.jsonl"
-    file.write_bytes(b"".join(orjson.dumps(run) + b"\n" for run in runs))
-    return [[step.tool for step in run.steps] for run in read_runs(file)]
 
 
 def call(name: str, number: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from replay.predictions.notes import Notes
 from replay.predictions.what_if import PayoffScales
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.processing.control_records import record
-from tests.replay.test_engine import FAST, Told, paths, stream
+from tests.replay.arms import FAST, Told, paths, stream
 from topics.control.messages import Clock, Control, LearnerChoice, Reset
 
 PATTERNS = ("*", "workflow_type=a", "domain=d", "workflow_type=b/user_id=*", "workflow_type=z")

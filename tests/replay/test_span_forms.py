@@ -14,7 +14,7 @@ import pytest
 
 from replay.importers.agent_runs import NotOfThisForm, Run, Unmapped
 from replay.importers.otlp import otlp_runs
-from tests.replay.test_importers import readable
+from tests.replay.imported_runs import readable
 
 T = 1_790_000_000
 """Unix seconds of the first call's begin."""

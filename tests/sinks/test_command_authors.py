@@ -13,7 +13,7 @@ import redis
 from headstart.keys import MODES, PUBLISHED, modes_key
 from sinks.redis.command_authors import AUTHORS_KEY, forget_command, remember_command
 from sinks.redis.commands import CommandPublisher, IsWhole, commands_in_redis
-from tests.sinks.test_commands import PATH, Log, override, serve
+from tests.sinks.command_log import PATH, Log, override, serve
 from topics.commands.log import PreviousCommands
 from topics.commands.messages import Command, CommandState, ModeCommand, command_key
 

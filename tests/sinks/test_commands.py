@@ -24,9 +24,8 @@ from sinks.redis.queries import (
 )
 from sinks.redis.served_modes import holding, served_modes
 from sinks.redis.thresholds import ThresholdPublisher
+from tests.sinks.command_log import PATH, Log, override, serve
 from topics.commands.messages import (
-    Begin,
-    Command,
     CommandState,
     CommandTarget,
     ModeCommand,
@@ -37,39 +36,6 @@ from topics.commands.messages import (
 from topics.schema.json_schema import PublishedThreshold
 
 pytestmark = pytest.mark.integration
-
-PATH = "workflow_type=refund/domain=retail"
-
-
-def override(tenant: str, speculate: float = 0.9, **more: Any) -> ThresholdOverride:
-    return ThresholdOverride(
-        tenant=tenant, workflow_type="refund", speculate=speculate, at=1, **more
-    )
-
-
-class Log:
-    """A log of commands in memory, and the states after its prefixes."""
-
-    def __init__(self, number: int = 1) -> None:
-        begin = Begin(number=number)
-        self.records: list[tuple[bytes, bytes | None]] = [(b"log", encode_command(begin))]
-
-    def add(self, command: Command, *, kept: bool = True) -> None:
-        self.records.append((command_key(command), encode_command(command) if kept else None))
-
-    def state(self, length: int | None = None) -> CommandState:
-        state = CommandState()
-        for offset, (key, value) in enumerate(self.records[:length]):
-            state.apply(key, value, offset)
-        return state
-
-
-def serve(url: str, *states: CommandState, now: int = 0) -> list[int]:
-    async def run() -> list[int]:
-        async with CommandPublisher(url) as publisher:
-            return [await publisher.serve(state, state.targets, now) for state in states]
-
-    return asyncio.run(run())
 
 
 @pytest.fixture

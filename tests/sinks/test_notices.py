@@ -27,22 +27,13 @@ from sinks.postgres.notices import (
     newest_values,
     unsent_notices,
 )
-from tests.processing.test_noticing import RETAIL, drifting, flooded, run, value
+from tests.processing.notice_streams import RETAIL, drifting, flooded, notice, run, value
 from topics.catalogue import HISTORY_GROUP, THRESHOLDS
-from topics.notices.messages import Notice
 from topics.schema.json_schema import PublishedThreshold
 
 pytestmark = pytest.mark.integration
 
 EPOCH = 3
-
-
-def notice(name: str, **fields: Any) -> Notice:
-    given = {
-        "id": name, "kind": "drift", "tenant": "acme", "workflow_type": "refund", "path": RETAIL,
-        "at": 7, "evidence": {"now": 0.1 + 0.2, "user": "ä\t\\\"{}"}, **fields,
-    }  # fmt: skip
-    return Notice(**given)
 
 
 class Worker:

@@ -10,10 +10,10 @@ import orjson
 import psycopg
 import pytest
 
-from headstart.events.schema import new_id
 from sinks.connections import connect_postgres
 from sinks.postgres.episodes import EpisodeSink, encode_event
 from sinks.postgres.partitions import ensure_partitions, partition_name
+from tests.sinks.dated_events import event
 
 pytestmark = pytest.mark.integration
 
@@ -22,17 +22,6 @@ TODAY = date(2025, 6, 15)
 
 def ms(*when: int) -> int:
     return int(datetime(*when, tzinfo=UTC).timestamp() * 1000)  # type: ignore[misc, arg-type]
-
-
-def event(timestamp: int) -> dict[str, Any]:
-    return {
-        "id": new_id(),
-        "event_type": "task_complete",
-        "tenant": "t",
-        "workflow_type": "refund",
-        "workflow_id": "w1",
-        "timestamp": timestamp,
-    }
 
 
 async def store(dsn: str, events: list[dict[str, Any]]) -> int:

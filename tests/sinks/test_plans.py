@@ -16,7 +16,7 @@ from sinks.connections import connect_postgres
 from sinks.postgres.episodes import EpisodeSink, encode_event
 from sinks.postgres.partitions import ensure_partitions, partition_name
 from sinks.postgres.statements import load_statements
-from tests.sinks.test_partitions import event
+from tests.sinks.dated_events import event
 
 pytestmark = pytest.mark.integration
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from sinks.connections import postgres_address
 from sinks.postgres.queries import events_of_workflow
 from sinks.postgres.reading import NotMigrated, reading_postgres
 from tests.patience import PATIENCE_S
+from tests.processes import command_line
 
 
 async def _read(dsn: str) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def test_tables_of_an_older_version(migrated: str) -> None:
 )
 def test_commands_without_tables_name_migrate(database: str, command: tuple[str, ...]) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "cli", *command, "--postgres", database],
+        command_line(*command, "--postgres", database),
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

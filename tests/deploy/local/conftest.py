@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from deploy.local import Addresses, Stack, StackConfig
-from tests.patience import PATIENCE_S
 
 OWNER = Path(__file__).with_name("owner.py")
 ROOT = Path(__file__).parents[2]
@@ -64,23 +62,3 @@ def own(tmp_path: Path) -> Iterator[Callable[[str], Owner]]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-@pytest.fixture(name="wait_gone")
-def _wait_gone() -> Callable[..., None]:
-    return wait_gone
-
-
-def wait_gone(pids: dict[str, int], seconds: float = PATIENCE_S) -> None:
-    """Until none of the processes runs; one that nobody has reaped yet does not count."""
-    deadline = time.monotonic() + seconds
-    while left := {name: pid for name, pid in pids.items() if _runs(pid)}:
-        assert time.monotonic() < deadline, f"still running: {left}"
-        time.sleep(0.02)
-
-
-def _runs(pid: int) -> bool:
-    shown = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return bool(shown.stdout.strip()) and not shown.stdout.strip().startswith("Z")

@@ -13,10 +13,10 @@ import pytest
 from redis import Redis
 
 from deploy.local import Addresses, AlreadyRunning, Stack, StackError, running
+from tests.processes import wait_gone
 
 MakeStack = Callable[..., Stack]
 Own = Callable[..., Any]
-Wait = Callable[..., None]
 
 
 def test_a_second_start_names_the_running_stack(make: MakeStack, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_second_start_names_the_running_stack(make: MakeStack, tmp_path: Path)
 
 
 def test_children_end_with_a_killed_owner_and_the_next_start_works(
-    own: Own, make: MakeStack, wait_gone: Wait, tmp_path: Path
+    own: Own, make: MakeStack, tmp_path: Path
 ) -> None:
     owner = own("forking")
     forked = owner.pids.pop("forked")
@@ -63,9 +63,7 @@ def test_children_end_with_a_killed_owner_and_the_next_start_works(
             os.kill(forked, signal.SIGKILL)
 
 
-def test_children_end_with_a_killed_owner_by_themselves(
-    own: Own, wait_gone: Wait, tmp_path: Path
-) -> None:
+def test_children_end_with_a_killed_owner_by_themselves(own: Own, tmp_path: Path) -> None:
     owner = own()
     with psycopg.connect(owner.addresses.postgres):  # a client does not delay the end
         owner.process.kill()
@@ -74,7 +72,7 @@ def test_children_end_with_a_killed_owner_by_themselves(
     assert running(tmp_path / "data") is None
 
 
-def test_the_lifeline_for_platforms_without_prctl(own: Own, wait_gone: Wait) -> None:
+def test_the_lifeline_for_platforms_without_prctl(own: Own) -> None:
     owner = own("watcher")
     kept = owner.pids.pop("kept")
     owner.process.kill()
@@ -83,7 +81,7 @@ def test_the_lifeline_for_platforms_without_prctl(own: Own, wait_gone: Wait) -> 
     os.kill(kept, signal.SIGKILL)  # raises if the watcher ended what was released
 
 
-def test_a_stopped_orphan_is_killed(own: Own, make: MakeStack, wait_gone: Wait) -> None:
+def test_a_stopped_orphan_is_killed(own: Own, make: MakeStack) -> None:
     owner = own()
     os.kill(owner.pids["redis"], signal.SIGSTOP)  # deaf to the signal it gets from the kernel
     owner.process.kill()

@@ -13,9 +13,9 @@ from redis import Redis
 from deploy.local import Stack, StackError, running
 from deploy.process_priority import BACKGROUND
 from tests.niceness import check_niceness, foreground
+from tests.processes import wait_gone
 
 MakeStack = Callable[..., Stack]
-Wait = Callable[..., None]
 
 
 def remember(stack: Stack, value: str) -> None:
@@ -32,9 +32,7 @@ def recall(stack: Stack) -> tuple[object, object]:
         return row, redis.get("kept")
 
 
-def test_data_and_addresses_survive_a_restart(
-    make: MakeStack, wait_gone: Wait, tmp_path: Path
-) -> None:
+def test_data_and_addresses_survive_a_restart(make: MakeStack, tmp_path: Path) -> None:
     first = make()
     at = first.start()
     remember(first, "Grüße")
@@ -67,9 +65,7 @@ def test_pgvector_and_the_database_are_there(make: MakeStack) -> None:
         assert connection.info.host == "127.0.0.1"
 
 
-def test_a_dead_child_is_noticed_with_its_log(
-    make: MakeStack, wait_gone: Wait, tmp_path: Path
-) -> None:
+def test_a_dead_child_is_noticed_with_its_log(make: MakeStack, tmp_path: Path) -> None:
     stack = make()
     stack.start()
     stack.check()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,17 +12,15 @@ from redis import Redis
 from deploy.local import Stack, StackError, running
 from deploy.local import readiness as ready
 from deploy.local.service_restart import MOST_ENDS, Failure, Restart
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 MakeStack = Callable[..., Stack]
 
 
 def mended(stack: Stack, before: Callable[[str], None] = lambda _name: None) -> Restart | Failure:
     """Look until something was started again, or tried."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := stack.restart_services(before)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    found = list[Restart | Failure]()
+    until(lambda: found.extend(stack.restart_services(before)) or found, pause_s=0.02)
     (restart,) = found
     return restart
 

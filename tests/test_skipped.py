@@ -1,0 +1,33 @@
+"""The summary of skipped tests at the end of CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.skipped import read_cases, summary
+
+ONE = """<testsuites><testsuite>
+<testcase classname="tests.a" name="test_x"><skipped message="no Chromium"/></testcase>
+<testcase classname="tests.a" name="test_y"><skipped message="slow"/></testcase>
+<testcase classname="tests.a" name="test_z"/></testsuite></testsuites>"""
+OTHER = """<testsuites><testsuite>
+<testcase classname="tests.a" name="test_x"><skipped message="no Chromium"/></testcase>
+<testcase classname="tests.a" name="test_y"/></testsuite></testsuites>"""
+
+
+def test_what_no_run_ran_is_counted_apart(tmp_path: Path) -> None:
+    reports = [tmp_path / "one.xml", tmp_path / "other.xml"]
+    for report, text in zip(reports, (ONE, OTHER), strict=True):
+        report.write_text(text)
+    assert summary(map(read_cases, reports)) == [
+        "Skipped in every run:",
+        "      1  no Chromium",
+        "Skipped in one run and run in another:",
+        "      1  slow",
+    ]
+
+
+def test_where_nothing_was_skipped_it_says_so() -> None:
+    assert summary([]) == [
+        "Skipped in every run:", "      0", "Skipped in one run and run in another:", "      0",
+    ]  # fmt: skip
