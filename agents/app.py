@@ -1,6 +1,6 @@
-"""How every Faust app of ours is built: the record path, and settings that keep exactness.
+"""Builds the Faust app of each worker: batch-wise fetching, and settings that keep exactness.
 
-An app owns one `PartitionAgent`, which is told of assignments and fed with batches.
+An app owns one `PartitionAgent`; it opens partitions with it and feeds it batches.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from faust.types import TP
 
 from agents.config import PartitionAgent, WorkerConfig
 from agents.consumer.faust_transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
-from agents.consumer.fetch_loop import LookAhead
-from agents.consumer.fetch_to_batch import MOST_BYTES
+from agents.consumer.fetch_loop import PrefetchScan
+from agents.consumer.fetch_to_batch import MAX_BYTES
 from agents.consumer.stall_refetch import refetch_stalled_partitions
 from agents.fatal import exit_fatally
 from agents.health.log_epoch_watch import LogWatch
@@ -29,39 +29,39 @@ from agents.health.stall_guard import HEARTBEAT_S, SESSION_TIMEOUT_S
 log = structlog.get_logger()
 
 
-LONGEST_STOP_S: Final = 9.0
-"""What is not done by then (a service is away) is done again by the next owner."""
+SHUTDOWN_TIMEOUT_S: Final = 9.0
+"""What is not done by then, because a service is away, is done again by the next owner."""
 
 
 class Tables(TableManager):  # type: ignore[misc]
-    """Faust's tables, all of them there before the app starts."""
+    """Faust's tables, all registered before the app starts."""
 
     async def on_start(self) -> None:
-        """Begin at once: Faust gives modules that are still being imported a second to add some."""
+        """Start at once: Faust waits a second for modules that may still register tables."""
         await self._update_channels()
         await self.recovery.start()
 
 
 class App(faust.App):  # type: ignore[misc]
-    """A Faust app on the record path."""
+    """A Faust app that fetches batch-wise."""
 
     source_topics: frozenset[str] = frozenset()
     gather_bytes, gather_ms = 1, FETCH_WAIT_MS
-    """What the broker waits for, and how long, before it answers a fetch."""
-    partition_bytes = MOST_BYTES
-    """What a fetch brings of one partition, at the most."""
+    """The bytes that the broker waits for before it answers a fetch, and for how long."""
+    partition_bytes = MAX_BYTES
+    """Of one partition in a fetch, at most."""
     runtime: PartitionAgent
-    prefetch_scan: LookAhead | None = None
+    prefetch_scan: PrefetchScan | None = None
     health: HealthReporter | None = None
     log_watch: LogWatch | None = None
-    """Where the log ends with its broker's process."""
+    """Set where the log is lost with its broker's process."""
     ready = False
     """Partitions are assigned, and their rows restored."""
     opened = 0
-    """Partitions taken up under this assignment."""
+    """Partitions opened under this assignment, and other progress of the start."""
 
     async def on_start(self) -> None:
-        """Report from the first second on, also while tables are restored."""
+        """Report health from the first second on, also while tables are restored."""
         await super().on_start()
         if self.health is not None:
             await self.add_async_context(self.health.running())
@@ -70,14 +70,14 @@ class App(faust.App):  # type: ignore[misc]
             self.add_future(self.log_watch.keep())
 
     async def crash(self, reason: BaseException) -> None:
-        """End the process: Faust would stop its services, which can take for ever."""
+        """End the process: Faust would stop its services, which may never end."""
         exit_fatally("app", reason)
 
     async def stop(self) -> None:
-        """Finish what is in flight and commit it; after `LONGEST_STOP_S` just end."""
-        last = threading.Timer(LONGEST_STOP_S, _give_up)
-        last.daemon = True
-        last.start()
+        """Finish what is in flight and commit it; end after `SHUTDOWN_TIMEOUT_S` in any case."""
+        timer = threading.Timer(SHUTDOWN_TIMEOUT_S, _exit_on_timeout)
+        timer.daemon = True
+        timer.start()
         await super().stop()
 
     def _new_transport(self) -> Transport:
@@ -94,17 +94,17 @@ class App(faust.App):  # type: ignore[misc]
         return {tp.partition: offset for tp, offset in self.consumer.reached().items()}
 
     def restored(self) -> dict[int, int]:
-        """Return the changelog offset that the table has come to while it is restored."""
+        """Return the changelog offset that the table has reached while it is restored."""
         if self.ready:
             return {}
         return {
             partition: offset
             for table in self.tables.values()
-            for partition, offset in table.data.reached().items()
+            for partition, offset in table.data.restored_offsets().items()
         }
 
-    async def drain_lanes(self) -> None:
-        """Let work in flight finish before partitions are given up."""
+    async def drain_queues(self) -> None:
+        """Let work in flight finish before partitions are revoked."""
         self.ready, self.opened = False, 0
         await self.runtime.drain()
 
@@ -142,8 +142,8 @@ def new_app(group: str, config: WorkerConfig) -> App:
     return app
 
 
-def _give_up() -> None:
-    log.warning("worker.stop.cut", after_s=LONGEST_STOP_S)
+def _exit_on_timeout() -> None:
+    log.warning("worker.shutdown_timeout", after_s=SHUTDOWN_TIMEOUT_S)
     os._exit(0)  # state is safe at any line
 
 
@@ -151,13 +151,13 @@ async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
     try:
         await app.consumer.prepare_positions()
     except IllegalStateError as error:  # the assignment is gone: the next one is on its way
-        log.info("positions.superseded", reason=str(error))
+        log.info("assignment.superseded", reason=str(error))
         return
     except Exception as error:  # Faust would stop, slowly, and exit with 0
         exit_fatally("positions", error)
     app.ready = True
     if app.health is not None:
-        app.health.tell()
+        app.health.write_report()
 
 
 async def _close(app: Any, **_kwargs: Any) -> None:
@@ -165,7 +165,7 @@ async def _close(app: Any, **_kwargs: Any) -> None:
 
 
 def register_agent(app: App, runtime: PartitionAgent, topic: str) -> None:
-    """Feed `runtime` from `topic`. Registered here explicitly; a test names the expected set."""
+    """Feed `runtime` from `topic`."""
     app.source_topics = frozenset({topic})
     app.runtime = runtime
     source = app.topic(topic, schema=RecordBatchSchema(), key_type=bytes, value_type=bytes)

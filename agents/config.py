@@ -1,4 +1,4 @@
-"""What a worker is given at its start, and what its app asks of an agent."""
+"""The configuration of a worker, and the interface of its agent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from agents.health.metrics import WorkerCounts
 from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
+from processing.worker_report import STUCK_AFTER_S
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a worker needs to know; read once at the edge and passed down."""
+    """Read once at the edge and passed down."""
 
     kafka: str
     postgres: str
@@ -25,46 +26,45 @@ class WorkerConfig:
     data: Path
     """This worker's own directory."""
     rules: LearningConfig
-    """How to learn."""
     instance: str
     """Name of this worker within its group, for static membership."""
     limits: DlqLimits = field(default_factory=DlqLimits)
-    stuck_after_s: float = 30.0
-    """Without progress for so long, it says that it is stuck; 0: never."""
+    stuck_after_s: float = STUCK_AFTER_S
+    """Without progress for so long, it reports that it is stuck; 0: never."""
     merge_every_s: float = 10.0
-    """How often it looks what tenants' defaults are to be merged from."""
+    """Seconds between two reports of evidence, from which tenants' defaults are merged."""
     check_redis_s: float = 60.0
-    """How often what Redis holds is compared with the table; 0: never."""
+    """Seconds between two comparisons of Redis with the table; 0: never."""
     health: str = ""
-    """Where it answers health checks, host:port; empty: nowhere."""
+    """Where it answers health checks, host:port; empty: it answers none."""
     weigh_floods: bool = True
-    """Whether a user who floods is weighed down, and not only told of."""
+    """Whether a user that floods is downweighted, and not only reported in a notice."""
     notices_days: float = 30.0
-    """How long the table of notices keeps what was sent."""
+    """How long the table of notices keeps those that were sent."""
 
 
 class PartitionAgent(Protocol):
-    """What an agent does with its partitions."""
+    """Processes the partitions that are assigned to a worker."""
 
     counts: WorkerCounts
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
-        """Take up the assigned partitions; return the offset at which each begins.
+        """Open the assigned partitions; return the offset at which each begins.
 
         `committed`: the group's committed offsets, which are only hints.
         """
         ...
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
-        """Take one batch; returns when there is room for the next."""
+        """Take one batch; return when there is room for the next."""
         ...
 
     def idle(self) -> dict[TP, int]:
-        """Return the next offset of each partition that nothing waits or works for."""
+        """Return the next offset of each partition that has nothing waiting or in flight."""
         ...
 
     def away(self) -> set[str]:
-        """Return the services that its own work finds away."""
+        """Return the services that its own work cannot reach."""
         ...
 
     async def drain(self) -> None:
@@ -72,5 +72,5 @@ class PartitionAgent(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what is in flight and let go of every connection: the worker ends."""
+        """Finish what is in flight and close every connection: the worker ends."""
         ...

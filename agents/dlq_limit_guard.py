@@ -1,8 +1,8 @@
 """Stops a worker that refuses too much, and keeps it stopped when it is started again.
 
-What the limits look at is kept in memory. Only when one is exceeded is it written to the worker's
-directory, as it was before the step that is not committed: so the next start meets the same limit
-at the same record, instead of draining one more limit's worth each time.
+The counts are kept in memory. When a limit is exceeded, they are written to the worker's directory
+as they were before the step that is not committed: the next start meets the same limit at the same
+record, instead of dead-lettering up to one more limit each time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """What the file holds: the partitions' states in one log epoch."""
+    """The content of the file: the partitions' states in one log epoch."""
 
     epoch: int
     partitions: dict[int, RefusalState]
@@ -45,9 +45,10 @@ class DlqLimitGuard:
         self._states = self._read()
 
     def open(self, tp: TP, begin: int) -> None:
-        """Take up a partition that begins at `begin`: as it was left, or from nothing.
+        """Start counting a partition at `begin`.
 
-        From nothing where records were taken in since, so by another worker.
+        Counts that were written to the file continue, unless another worker has processed records
+        of the partition since.
         """
         left = self._states.get(tp.partition)
         if left is None or left.reached < begin:
@@ -59,10 +60,10 @@ class DlqLimitGuard:
         letters: Sequence[DeadLetter],
         before: Mapping[int, RefusalState] = MappingProxyType({}),
     ) -> dict[int, RefusalState]:
-        """Return the states after a step of which `letters` are refused, for `passed`.
+        """Return the states after a step of which `letters` are refused, for `committed`.
 
-        `before`: after what was checked of the same step already. May be called again for the same
-        parts, with more letters. Raises `RefusalLimitExceeded`.
+        `before`: the states after parts of the same step that were checked already. May be called
+        again for the same parts, with more letters. Raises `RefusalLimitExceeded`.
         """
         states = dict(before)
         try:
@@ -75,8 +76,8 @@ class DlqLimitGuard:
             raise
         return states
 
-    def passed(self, states: Mapping[int, RefusalState]) -> None:
-        """Note that a step that was checked took effect."""
+    def committed(self, states: Mapping[int, RefusalState]) -> None:
+        """Take over the states of a step that took effect."""
         self._states.update(states)
 
     def _read(self) -> dict[int, RefusalState]:
@@ -85,7 +86,7 @@ class DlqLimitGuard:
         except FileNotFoundError:
             return {}
         except msgspec.MsgspecError as error:
-            log.warning("refusals.unreadable", file=str(self._file), error=str(error))
+            log.warning("dlq_state.unreadable", file=str(self._file), error=str(error))
             return {}
         return dict(stopped.partitions) if stopped.epoch == self._epoch else {}
 

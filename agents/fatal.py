@@ -1,4 +1,4 @@
-"""Ends a worker on an error that it cannot go on after."""
+"""Ends a worker on an error after which it cannot continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 def exit_fatally(where: str, error: BaseException) -> None:
     """Log an error and end the process at once, without any clean-up that could write."""
     if isinstance(error, RefusalLimitExceeded):
-        log.error("worker.stops", where=where, reason=str(error))
+        log.error("worker.dlq_limit_exceeded", where=where, reason=str(error))
         os._exit(EXIT_CODE)
-    log.error("worker.ends", where=where, error=repr(error), exc_info=error)
+    log.error("worker.failed", where=where, error=repr(error), exc_info=error)
     os._exit(70)  # EX_SOFTWARE

@@ -1,7 +1,7 @@
-"""The agents' producer: rows as exactly one record batch, dead letters, and control records.
+"""Produces rows as exactly one record batch, dead letters, and control records.
 
-Not Faust's: a per-key send costs it 115 to 185 us, and it only logs a failure. Here a failed send
-raises, and whoever awaits it ends the process.
+Faust's producer takes 115 to 185 us per key and only logs a failure. Here a failed send raises, and
+the agent that awaits it ends the process.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from topics.kafka.sender import send_all
 log = structlog.get_logger()
 
 MAX_BATCH_BYTES: Final = CHANGELOG.max_record_bytes - 65_536
-GATHERED_BYTES: Final = 900_000
-"""Size up to which records that are sent one by one become one batch: no topic but the changelog
-takes more than 1 MiB."""
+LINGER_BATCH_BYTES: Final = 900_000
+"""Of a batch of records that are sent one by one: no topic but the changelog takes more than
+1 MiB."""
 NOT_COMPRESSED: Final = 0
 
 
 class BatchTooLarge(RuntimeError):
-    """A commit does not fit one record batch; the core cuts far below, so this is a bug."""
+    """A checkpoint does not fit one record batch; the core stays far below, so this is a bug."""
 
 
 class BatchProducer:
@@ -41,10 +41,10 @@ class BatchProducer:
         self._producer: AIOKafkaProducer | None = None
 
     async def start(self) -> None:
-        """Connect. Raises aiokafka's `KafkaError` where no broker answers."""
+        """Connect. Raises aiokafka's `KafkaError` if no broker answers."""
         self._producer = await start_producer(
             self._kafka,
-            max_batch_size=GATHERED_BYTES,
+            max_batch_size=LINGER_BATCH_BYTES,
             max_request_size=MAX_BATCH_BYTES + 32_768,
             request_timeout_ms=120_000,
         )
@@ -78,7 +78,10 @@ class BatchProducer:
             if place == count:
                 headers = [*last_headers]
             if builder.append(key=key, value=value, timestamp=None, headers=headers) is None:
-                raise BatchTooLarge(f"{place - 1} rows fill a batch of {topic}-{partition}")
+                raise BatchTooLarge(
+                    f"{place - 1} of {count} rows fill a record batch of {topic}-{partition}; "
+                    "please report this"
+                )
         future = await self._producer.send_batch(builder, topic, partition=partition)
         metadata = await future
         return metadata.offset, metadata.offset + count - 1
@@ -86,7 +89,7 @@ class BatchProducer:
     async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Send dead letters and wait until all are acknowledged. Raises `KafkaError`.
 
-        One line of the log says how many, and where the first came from and why.
+        Logs their number, and the origin and reason of the first.
         """
         assert self._producer is not None
         futures = [
@@ -99,7 +102,9 @@ class BatchProducer:
         if letters:
             first = letters[0]
             place = f"{first.partition}:{first.offset}"
-            log.warning("dead_letters", count=len(letters), first=place, reason=first.reason[:200])
+            log.warning(
+                "dead_letters.sent", count=len(letters), first=place, reason=first.reason[:200]
+            )
 
     async def send_controls(self, records: Iterable[OutgoingRecord]) -> None:
         """Send control records and wait until all are acknowledged. Raises `KafkaError`."""

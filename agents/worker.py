@@ -1,10 +1,9 @@
-"""One worker process: wait until its services answer, build its app, run it until it ends."""
+"""Runs one worker process: waits until its services answer, builds its app, runs it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import fcntl
 import gc
 import logging
@@ -22,54 +21,54 @@ from agents.health.log_epoch_watch import LogWatch
 from agents.health.probes import postgres_probe, redis_probe
 from agents.health.reporter import BROKER, HealthReporter
 from agents.storage.agent import EPISODES, HISTORY, sink_app
+from agents.storage.daily_partitions import create_partitions
 from agents.thresholds.agent import thresholds_app
 from headstart.kafka_producer import BrokerUnreachable
-from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
-from sinks.postgres.partitions import ensure_partitions
 from sinks.postgres.permissions import REFUSED, PermissionMissing
 from topics.epoch import Epoch, read_epoch
 from topics.kafka.admin import TopicsMissing
 
 log = structlog.get_logger()
 
-WORKERS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
+APPS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
     "episodes": lambda config, epoch: sink_app(config, epoch, EPISODES),
     "thresholds": thresholds_app,
     "history": lambda config, epoch: sink_app(config, epoch, HISTORY),
 }
-"""Every worker by name, registered here and nowhere else."""
+"""Makes the app of each worker; registered here and nowhere else."""
 
 _RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _COLLECT_S: Final = 10.0
 
 
 class DataDirectoryTaken(RuntimeError):
-    """Another worker holds the data directory."""
+    """Another worker uses the data directory."""
 
 
 def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
-    """Run one worker until it is told to end; return its exit code.
+    """Run one worker until it ends; return its exit code.
 
-    `spare`: first wait for the end of the worker that holds the data directory.
+    `spare`: first wait until the worker that uses the data directory ends.
     """
-    # Faust says at warning level that it may not create topics, which is as we want it.
+    # Faust warns that it may not create topics, as intended.
     logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.ERROR)
-    with contextlib.closing(_hold(config.data / "worker.lock", wait=spare)):
+    with contextlib.closing(_lock(config.data / "worker.lock", wait=spare)):
         health = _health(name, config)
         epoch = asyncio.run(_until_ready(name, config, health))
-        logging.getLogger("aiokafka").setLevel(logging.WARNING)  # until now we said it ourselves
-        app = WORKERS[name](config, epoch)
+        # Until here `worker.retrying` reported its errors.
+        logging.getLogger("aiokafka").setLevel(logging.WARNING)
+        app = APPS[name](config, epoch)
         app.health = health
         health.attach(app, epoch.partitions)
-        _tame_collector()
+        _collect_rarely()
         app.task(_collect)
         app.log_watch = LogWatch(config.kafka, epoch) if epoch.volatile else None
         worker = faust.Worker(
             app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
         )
         worker.spinner = None  # it writes to the terminal even where there is none
-        log.info("worker.starts", worker=name, instance=config.instance, epoch=epoch.number)
+        log.info("worker.started", worker=name, instance=config.instance, epoch=epoch.number)
         try:
             worker.execute_from_commandline()
         except SystemExit as ended:
@@ -78,32 +77,32 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
 
 
 def _health(name: str, config: WorkerConfig) -> HealthReporter:
-    if name == "thresholds":  # learning goes on without Redis
+    if name == "thresholds":  # learning continues without Redis
         return HealthReporter(name, config, {"redis": redis_probe(config.redis)}, needs=set())
     return HealthReporter(
         name, config, {"postgres": postgres_probe(config.postgres)}, needs={"postgres"}
     )
 
 
-def _tame_collector() -> None:
-    """Collect rarely: what a worker makes per event has no cycles, what stays is loaded by now."""
+def _collect_rarely() -> None:
+    """Collect rarely: objects made per event have no cycles, and the rest is loaded by now."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 async def _collect() -> None:
-    """Collect the young now and then, which `_tame_collector` would have wait for a long time.
+    """Collect the young generations now and then, which `_collect_rarely` would delay for long.
 
-    A closed client is a knot of cycles: what asks the services makes some 45 objects a second.
+    A closed client has cycles: the probes make some 45 such objects a second.
     """
     while True:
         await asyncio.sleep(_COLLECT_S)
         gc.collect(1)
 
 
-def _hold(path: Path, *, wait: bool) -> IO[str]:
-    """Hold the lock of a data directory for as long as the process lives; its id stands in it."""
+def _lock(path: Path, *, wait: bool) -> IO[str]:
+    """Lock a data directory for as long as the process lives; the file holds its process id."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+")
@@ -117,16 +116,16 @@ def _hold(path: Path, *, wait: bool) -> IO[str]:
                 f"another worker (process {holder or 'unknown'}) runs on {path}; give this one "
                 "its own --instance name"
             ) from None
-        if _stands_at(path, file):
+        if _is_at(path, file):
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
             return file
-        file.close()  # the directory was deleted while we waited
+        file.close()  # the directory was deleted meanwhile
 
 
-def _stands_at(path: Path, file: IO[str]) -> bool:
-    """Return whether a file is still the one that its path names."""
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Return whether a file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -134,19 +133,19 @@ def _stands_at(path: Path, file: IO[str]) -> bool:
 
 
 async def _until_ready(name: str, config: WorkerConfig, health: HealthReporter) -> Epoch:
-    """Return the log epoch once broker and Postgres answer, saying each time what is missing."""
+    """Return the log epoch once broker and Postgres answer; log each time what is missing."""
     async with health.running():
         attempt = 0
         while True:
             try:
                 epoch = await read_epoch(config.kafka)
                 if name != "thresholds":  # learning needs no Postgres
-                    health.wait_for("migration")  # it may take as long as it takes
+                    health.wait_for("migration")  # no limit on its duration
                     await _prepare_postgres(name, config.postgres)
                 return epoch
             except (ConnectionError, TopicsMissing, PermissionMissing) as error:
                 delay = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
-                log.warning("worker.waits", worker=name, reason=str(error), retry_s=delay)
+                log.warning("worker.retrying", worker=name, reason=str(error), retry_s=delay)
                 health.wait_for(_missing(error), reason=" ".join(str(error).split()))
                 await asyncio.sleep(delay)
                 attempt += 1
@@ -163,7 +162,6 @@ async def _prepare_postgres(name: str, dsn: str) -> None:
     if name != "episodes":
         return
     try:
-        async with await connect_postgres(dsn) as connection:
-            await ensure_partitions(connection, datetime.datetime.now(datetime.UTC).date())
+        await create_partitions(dsn)
     except REFUSED as error:
         raise PermissionMissing(dsn, error) from error

@@ -1,4 +1,4 @@
-"""What a rate needs: the page docs/scaling.md again, from figures of this or another machine.
+"""Computes the tables of docs/explanation/scaling.md: cores and servers that a rate needs.
 
 `python -m bench.capacity FIGURES.json ... [--rate 1000000]`: the files hold what `python -m bench
 footprint --json` and `scale --json` printed; of `scale` the cost of the threshold agent is taken,

@@ -24,8 +24,9 @@ from bench.support.paced_load import FORK, Load, emit, paced
 from bench.support.trend import trend
 from deploy.local import StackConfig
 from deploy.local.ports import HOST
-from deploy.supervisor import WORKERS, health_address
+from deploy.supervisor import health_address
 from deploy.system import System, total_lag
+from processing.worker_report import WORKERS
 
 EXECUTORS: Final = 4
 LEAD_S: Final = 2.0

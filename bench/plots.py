@@ -1,4 +1,4 @@
-"""`python -m bench.plots`: draws the SVG plots of docs/learning.md, no library needed.
+"""`python -m bench.plots`: draws the SVG plots of docs/explanation/learning.md, no library needed.
 
 Each plot is a pure function of fixed seeds, so that drawing again changes no byte on the same
 machine. `bench.learn` prints the figures.

@@ -37,6 +37,6 @@ def checked_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[R
             own = {} if run.run_id is None else {"run_id": run.run_id}
             yield {**own, **made, "started_at": started}
         if not found:
-            refuse(file, "no agent runs: docs/replay.md has their form", unmapped)
+            refuse(file, "no agent runs: docs/reference/files.md has their form", unmapped)
     unmapped.duplicates["runs"] += repeats.dropped
     unmapped.alike += repeats.differing

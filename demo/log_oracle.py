@@ -100,6 +100,6 @@ def _judge(
 
 
 def _is_hit(prediction: dict[str, Any], event: dict[str, Any]) -> bool:
-    """Return whether a guess was right, as the threshold agent reads it (docs/contracts.md)."""
+    """Return whether a guess was right (docs/reference/event-contract.md, "Outcome")."""
     said = event["data"].get("prediction", {}).get("was_correct")
     return bool(prediction["tool_id"] == event["tool_id"] if said is None else said)

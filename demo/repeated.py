@@ -44,7 +44,7 @@ class Repeats:
         if self.differing:
             yield (
                 f"{self.differing} runs have the identity of another run and another start or "
-                "other calls, and count as runs of their own (docs/replay.md)"
+                "other calls, and count as runs of their own (docs/reference/files.md)"
             )
 
 

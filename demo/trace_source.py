@@ -7,7 +7,7 @@ before. For filters, a run's source is its tenant, and its domain also its workf
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +19,12 @@ from demo.traces import END, AgentRun, BrokenLine, Step, read_runs
 from headstart.experiments import workflow_group
 from headstart.keys import context_paths
 from learners.outcome import Outcome
-from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes
 from replay.files.input import name_of
 from replay.files.json_lines import json_lines
-from replay.predictions.assumptions import Basis
+from replay.predictions.assumptions import COST, GAIN, MIXED, AssumedOutcome, Basis
+from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT
-from replay.sources.base import NothingThere, Progress, ReadOptions
+from replay.sources.base import NothingThere, Prediction, ReadOptions
 
 _LEVELS = ("previous_tool", "tool_before")
 
@@ -42,7 +41,7 @@ class TraceHistory:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return f"{name_of(self.file)} (guesses are the demo's)"
 
     def units(self) -> list[int]:
@@ -52,7 +51,7 @@ class TraceHistory:
             why = f"{name_of(self.file)} holds no runs"
             if notes.refused:
                 why += f": all {notes.refused} lines were refused; the first: {notes.named[0]}"
-            raise NothingThere(f"{why}; docs/replay.md has the form of a run")
+            raise NothingThere(f"{why}; docs/reference/files.md has the form of a run")
         return [0]
 
     def _runs(self, notes: Notes) -> Iterator[AgentRun]:
@@ -62,21 +61,25 @@ class TraceHistory:
 
         return read_runs(self.file, broken)
 
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
-        """Pass the guess before every call of every run to the engine `judge`."""
+    def predictions(
+        self,
+        unit: int,  # noqa: ARG002
+        notes: Notes,
+        basis: Basis,
+    ) -> Iterator[tuple[Sequence[Prediction], float]]:
+        """Yield the guess before every call of every run."""
         predictor, times = Predictor(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
         untimed, repeats, unmet = 0, Repeats(), self.reading.scales.named
         with json_lines(self.file) as lines:
             count = max(1, sum(1 for _, line in lines if line.strip()))
         for number, run in enumerate(self._runs(notes)):
             notes.records += 1
-            progress(number / count)
             if not repeats.first(run):
                 continue
             if not self.reading.range.holds(run.started_at):
                 untimed += run.started_at is None
                 continue
-            judged = self._chosen(run)
+            judged, found = self._chosen(run), list[Prediction]()
             group = workflow_group(f"{number}")
             history: list[str] = []
             before: Step | None = None
@@ -87,8 +90,9 @@ class TraceHistory:
                 if guess is not None:
                     time = times.of_guess(guess.tool, step, before)
                     if judged:
-                        outcome = self._outcome(guess, actual, time, judge.basis)
-                        judge.judge(self._chain(judge, run, history), outcome, group)
+                        outcome = self._outcome(guess, actual, time, basis)
+                        paths = _paths(run.domain, history)
+                        found.append(Prediction(run.source, paths, outcome, group))
                         notes.predictions += 1
                         unmet.discard(guess.tool)
                     else:
@@ -98,9 +102,8 @@ class TraceHistory:
                     times.learn(step)
                     before = step
                 history.append(actual)
-        judge.flush()
+            yield found, number / count
         notes.scaled += self.reading.scales.named - unmet
-        progress(1.0)
         if notes.refused:
             notes.warnings.append(
                 f"{name_of(self.file)}: {notes.records} runs accepted, {notes.refused} lines "
@@ -123,6 +126,11 @@ class TraceHistory:
             gain_known=time.gain_known or given.gain_ms is None,
             cost_known=given.cost_ms is None,
         )
+        # Durations are known afterwards. What decides is the ratio of cost and gain, and that is
+        # a constant unless an option replaces one of them.
+        outcome = AssumedOutcome.of(
+            outcome, GAIN | COST if given.gain_ms is given.cost_ms is None else MIXED
+        )
         replaced = given.gain_ms is not None if correct else given.cost_ms is not None
         if time.gain_known or not replaced:
             basis.assume(time.assumed)
@@ -139,7 +147,9 @@ class TraceHistory:
             and chosen.domain in (None, run.domain)
         )
 
-    def _chain(self, judge: BacktestEngine, run: AgentRun, history: list[str]) -> tuple[int, ...]:
-        last, before = (["-", "-", *history])[:-3:-1]
-        found = {"previous_tool": last, "tool_before": before}
-        return judge.chain(run.source, (ROOT, *context_paths(run.domain, found.get, _LEVELS)))
+
+def _paths(domain: str, history: Sequence[str]) -> tuple[str, ...]:
+    """Return the contexts of a guess after some calls, coarse to fine."""
+    last, before = (["-", "-", *history])[:-3:-1]
+    found = {"previous_tool": last, "tool_before": before}
+    return (ROOT, *context_paths(domain, found.get, _LEVELS))

@@ -14,7 +14,7 @@ from headstart.scrubbing.masking import masked
 
 _TAIL_BYTES: Final = 65_536
 _MOST_CHARACTERS: Final = 500
-_STARTS, _ENDS = "worker.starts", "worker.ends"
+_STARTS, _ENDS = "worker.started", "worker.failed"
 _ERROR: Final = re.compile(r' error=(?:"((?:\\"|[^"])*)"|(\S+))')
 _COMMAND_ERROR: Final = re.compile(r"[Ee]rror: ")
 """The last line of a failed command; click's begins with a capital."""

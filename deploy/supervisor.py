@@ -20,9 +20,14 @@ from deploy.last_error import why_log_ends
 from deploy.local.child_process import Child, Ending
 from deploy.local.process_group import ProcessGroup
 from processing.records.dlq_limits import EXIT_CODE
-from processing.worker_report import REPORT_FILE, Report, Watchdog, decode_report
-
-WORKERS: Final = ("episodes", "thresholds", "history")
+from processing.worker_report import (
+    REPORT_FILE,
+    STUCK_AFTER_S,
+    WORKERS,
+    Report,
+    Watchdog,
+    decode_report,
+)
 
 # A worker may be killed at any time without losing state, so an orphan is killed.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGTERM, orphaned=signal.SIGKILL)
@@ -35,8 +40,6 @@ _SPARE_AFTER_S: Final = 1.0
 _FIRST_S: Final = 10.0
 """At a restart of all, how long workers without a spare wait for those with one, which readers
 depend on and which would load more slowly beside them."""
-STUCK_AFTER_S: Final = 30.0
-"""A worker without a report, or without progress on pending work, for so long is killed."""
 
 
 @dataclass

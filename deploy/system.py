@@ -24,8 +24,9 @@ from aiokafka.errors import KafkaError
 
 from deploy.local import Addresses, Stack, StackConfig, StackError, running
 from deploy.partition_check import require_partitions
-from deploy.supervisor import WORKERS, Supervisor
+from deploy.supervisor import Supervisor
 from headstart.shipping.supervisor import ship_leftovers
+from processing.worker_report import WORKERS
 from sinks.connections import connect_postgres
 from sinks.epochs import known_epochs, remember_epoch
 from sinks.postgres.migrate import migrate

@@ -1,7 +1,7 @@
-"""Writes docs/reference/ from the code: commands, settings, topics, metrics, events.
+"""Writes the generated documentation: pages of docs/reference/ and tables of architecture.md.
 
-`python -m docs.generate`, or `make docs`; tests/docs says when it has to be run. What cannot be
-said next to the code is in the other pages.
+`python -m docs.generate`, or `make docs`; tests/docs fails when it has to be run. In a page that is
+written by hand, a section between `<!-- NAME -->` and `<!-- end of NAME -->` is replaced.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from agents.health.metrics import METRICS
 from cli.main import whole
+from docs.module_tables import import_rules, modules
 from headstart.emitting import metrics
 from headstart.thresholds import metrics as reader_metrics
 from settings import Settings
@@ -23,6 +24,7 @@ from topics.catalogue import DAY_MS, TOPICS, Topic
 from topics.schema.json_schema import schemas
 
 FOLDER: Final = Path(__file__).parent / "reference"
+ARCHITECTURE: Final = Path(__file__).parent / "explanation" / "architecture.md"
 _SCHEMAS: Final = "../../topics/schema/json"
 _MADE: Final = "<!-- Made by `make docs` from the code. Change it there. -->\n"
 
@@ -41,10 +43,10 @@ def commands() -> str:
              for name, command in found]  # fmt: skip
     body = "\n".join(_command(name, command) for name, command in found)
     return (
-        "# Commands\n\nData goes to stdout, everything else to stderr; `--json` puts one object on "
-        "the last line of stdout. Exit codes: 0 done, 1 failed, 2 wrong usage, 65 a worker stopped "
-        "because too much is refused, 70 a worker ended itself on an error, 130 interrupted. "
-        "`headstart emit` and `headstart ship` come with the client alone.\n\n"
+        "# Commands\n\nAfter this page you know each command and its options. Data goes to "
+        "stdout, everything else to stderr; `--json` puts one object on the last line of stdout "
+        "([exit codes](exit-codes.md)). `headstart emit` and `headstart ship` come with the client "
+        "alone.\n\n"
         f"{table(('command', 'what it does'), index)}\n{body}"
     )
 
@@ -103,10 +105,9 @@ def settings() -> str:
     executors = [(f"`{name}`", f"`{default}`" if default else "empty", meaning)
                  for name, (default, meaning) in EXECUTOR.items()]  # fmt: skip
     return (
-        "# Settings\n\nA setting comes from its flag, else its environment variable, else the "
-        "settings file (`headstart.toml` in the working directory, or what `HEADSTART_CONFIG` "
-        "names), else the local stack that runs on the data directory (addresses only), else its "
-        "default. `headstart config show` says which.\n\n## Service\n\n"
+        "# Settings\n\nAfter this page you know each setting, its default and its meaning. "
+        "[How to set them](../how-to/configure.md); `headstart config show` prints each with its "
+        "origin.\n\n## Service\n\n"
         f"{table(('environment', 'settings file', 'default', 'meaning'), service)}"
         "\n## Executors and command line\n\nRead from the environment alone.\n\n"
         f"{table(('environment', 'default', 'meaning'), executors)}"
@@ -129,13 +130,17 @@ def topics() -> str:
         (f"`{each.name}`", each.holds, each.key, _kept(each),
          "as `headstart.events`" if each.partitioned else "1",
          f"[{each.schema}]({_SCHEMAS}/{each.schema}.schema.json)" if each.schema else "",
-         "ours" if each.internal else "public")
+         "internal" if each.internal else "public")
         for each in TOPICS
     ]  # fmt: skip
-    columns = ("topic", "holds", "key", "kept", "partitions", "schema", "for whom")
+    columns = ("topic", "holds", "key", "kept", "partitions", "schema", "contract")
     return (
-        "# Topics\n\nNone is ever created automatically: `headstart topics create` does. What the "
-        "records mean is in [contracts.md](../contracts.md).\n\n" + table(columns, rows)
+        "# Topics\n\nAfter this page you know each topic, its key and how long it keeps records. "
+        "Topics are never created automatically: `headstart topics create` creates them; "
+        "`headstart topics list` and `headstart topics describe` show them as they are. What the "
+        "records mean: [events](event-contract.md), [control records](control-records.md), "
+        "[overrides and modes](redis.md#overrides-and-modes), [notices](notices.md).\n\n"
+        + table(columns, rows)
     )
 
 
@@ -151,8 +156,9 @@ def metrics_page() -> str:
     columns = ("metric", "kind", "by", "meaning")
     workers = [(f"`{each.name}`", each.kind, each.label, each.help) for each in METRICS]
     return (
-        "# Metrics\n\nIn Prometheus's form. Counting is done once a batch, in plain integers; the "
-        "text is made when somebody asks for it.\n\n## Workers\n\nAt `/metrics` of "
+        "# Metrics\n\nAfter this page you know each metric for Prometheus. Counting is done once a "
+        "batch, in plain integers; the text is made for a scrape.\n\n"
+        "## Workers\n\nAt `/metrics` of "
         "`HEADSTART_HEALTH`, beside `/healthz` and `/readyz`, with `process_*` of the worker's "
         f"process.\n\n{table(columns, workers)}\n## Executors\n\nIn the default registry of "
         "prometheus-client, where the process has that.\n\n"
@@ -178,10 +184,12 @@ def events() -> str:
         says = inspect.cleandoc(record.get("description", ""))
         parts.append(f"## {name}\n\n{says}\n\n{table(('field', 'type', 'required'), rows)}")
     return (
-        "# Fields of an event\n\nThe record types of `client/headstart/events/schema.py`; "
-        f"[the JSON Schema]({_SCHEMAS}/event.schema.json) says the same to machines, and "
-        "[golden examples](../../topics/schema/golden) show each kind. Limits that a schema cannot "
-        "say are in [contracts.md](../contracts.md).\n\n" + "\n".join(parts)
+        "# Fields of an event\n\nAfter this page you know each field of an event: the record types "
+        "of `client/headstart/events/schema.py`. "
+        f"[The JSON Schema]({_SCHEMAS}/event.schema.json) has the same for machines, "
+        "[golden examples](../../topics/schema/golden) show each kind, and "
+        "[rules of an event](event-contract.md) has what a schema cannot express.\n\n"
+        + "\n".join(parts)
     )
 
 
@@ -218,11 +226,22 @@ def page(name: str) -> str:
     return f"{_MADE}{PAGES[name]().rstrip()}\n"
 
 
+def architecture(text: str) -> str:
+    """Return the architecture page with its generated sections replaced."""
+    for name, make in (("import-rules", import_rules), ("modules", modules)):
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+        head, _, rest = text.partition(begin)
+        _, _, tail = rest.partition(end)
+        text = f"{head}{begin}\n{make()}\n{end}{tail}"
+    return text
+
+
 def main() -> None:
     """Write every page."""
-    FOLDER.mkdir(exist_ok=True)
     for name in PAGES:
         (FOLDER / name).write_text(page(name), encoding="utf-8")
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    ARCHITECTURE.write_text(architecture(text), encoding="utf-8")
 
 
 if __name__ == "__main__":

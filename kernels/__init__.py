@@ -1,5 +1,5 @@
-"""Compiled kernels: what the threshold worker does with many events at once, by Numba.
+"""Kernels that Numba compiles: they scan events, read record batches and teach contexts.
 
-`loader` compiles and loads them; `api` is what it loads, and what `machine_code()` of processing
-returns. Nothing else imports them, because importing Numba takes half a second.
+`loader` compiles `api` and installs it in `processing.kernel_handle`, from where it is used.
+Nothing else imports the kernels, because importing Numba takes half a second.
 """

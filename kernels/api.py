@@ -1,9 +1,10 @@
-"""What the threshold agent does with many events at once, compiled.
+"""All kernels under one name: what `kernels.loader` loads and `kernels()` of processing returns.
 
-Numba compiles it for the machine in 10 to 20 s and caches the result; it runs without the
-interpreter's lock. `kernels/loader.py` loads it, `machine_code()` returns it. It computes
-the same results as the Python code elsewhere (laws in the tests).
+Numba compiles them for the machine in 10 to 20 s and caches the result; they run without the
+interpreter's lock and compute the same results as the Python code (laws in the tests).
 """
+
+# ruff: noqa: F401 - callers reach these names through the loaded module
 
 from __future__ import annotations
 
@@ -17,7 +18,6 @@ from kernels.layout import (
     FLAGS,
     GAIN,
     INTEGERS,
-    LANE,
     LARGEST_MS,
     LEVELS,
     MAX_EVENT_BYTES,
@@ -29,10 +29,11 @@ from kernels.layout import (
     MIN_TIMESTAMP,
     MOST_LEVELS,
     NUMBERS,
-    PLACE,
+    PATH,
     POSITION,
     SPANS,
     SPOOL,
+    SPOOL_KEY,
     TASK,
     TENANT,
     TOP_LEVELS,
@@ -62,63 +63,3 @@ from kernels.record_batches import (
     records_in,
     unpack,
 )
-
-__all__ = [
-    "ABSENT",
-    "ALL",
-    "APART",
-    "AT",
-    "ATTRIBUTES",
-    "BEFORE_LENGTH",
-    "BYTES",
-    "CODEC",
-    "COLUMNS",
-    "COMPRESSED",
-    "CONFIDENCE",
-    "COST",
-    "CURSOR",
-    "EXECUTION",
-    "FIELDS",
-    "FLAGS",
-    "GAIN",
-    "HEADER",
-    "HEADERS",
-    "INTEGERS",
-    "KEY",
-    "LANE",
-    "LARGEST_MS",
-    "LEVELS",
-    "MAX_EVENT_BYTES",
-    "MAX_FRAME_BYTES",
-    "MAX_FRAME_EVENTS",
-    "MAX_IDENTIFIER",
-    "MAX_SPOOL",
-    "MAX_TIMESTAMP",
-    "MIN_TIMESTAMP",
-    "MOST_LEVELS",
-    "NEXT",
-    "NEXT_KEY",
-    "NUMBERS",
-    "OFFSET",
-    "PLACE",
-    "POSITION",
-    "RECORDS",
-    "RULES",
-    "SPANS",
-    "SPOOL",
-    "STATE",
-    "TAKEN",
-    "TASK",
-    "TENANT",
-    "TIMESTAMP",
-    "TOP_LEVELS",
-    "TYPE",
-    "VALUE",
-    "WORKFLOW",
-    "keys",
-    "records_in",
-    "rule_of",
-    "scan",
-    "teach",
-    "unpack",
-]

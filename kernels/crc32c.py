@@ -1,4 +1,4 @@
-"""Compiled: CRC-32C (Castagnoli, RFC 3720 B.4), by the processor's instruction where it has one."""
+"""Kernel: CRC-32C (Castagnoli, RFC 3720 B.4), by the processor's instruction where it has one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernels.json_tokens import inlined
 
 
 def _tables() -> Any:
-    """Return the tables for eight bytes at a time."""
+    """Return the lookup tables for eight bytes at a time."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         value = byte
@@ -31,7 +31,7 @@ TABLES: Final = _tables()
 
 @inlined
 def word_by_tables(value: Any, word: Any) -> Any:
-    """Return a checksum, not yet inverted, with eight bytes more, the lowest first.
+    """Return a checksum, not yet inverted, extended by eight bytes, the lowest first.
 
     "Slicing by 8", Kounavis & Berry.
     """
@@ -65,7 +65,7 @@ _word: Any = word_by_instruction if _has_instruction else word_by_tables
 def crc32c(words: Any, data: Any, begin: int, end: int) -> Any:
     """Return the checksum of a span.
 
-    `words`: at each place of `data` the eight bytes from there on, the lowest first.
+    `words`: at each index of `data` the eight bytes from there on, the lowest first.
     """
     value, at, low = np.uint64(0xFFFFFFFF), begin, np.uint64(0xFF)
     while at + 8 <= end:

@@ -1,4 +1,4 @@
-"""Compiled: one event, its fields into a row; see `scan` for what is in one."""
+"""Kernel: reads the fields of one event into a row; see `scan`."""
 
 # ruff: noqa: PLR0912, PLR0913, PLR0917, PLR1714, SIM109 - compiled: branches are flat
 
@@ -108,7 +108,7 @@ def read_origin(w: Any, buf: Any, at: int, end: int, row: Any) -> int:
 
 @inlined
 def read_context(w: Any, buf: Any, at: int, end: int, row: Any, levels: Any, names: Any) -> int:
-    """Read an object of scalars, keeping those that are levels; return where it ends, or -1."""
+    """Read an object of scalars, and keep those that are levels; return where it ends, or -1."""
     if at >= end or buf[at] != OPEN:
         return -1
     at += 1
@@ -127,7 +127,7 @@ def read_context(w: Any, buf: Any, at: int, end: int, row: Any, levels: Any, nam
             if levels[level, 0] < 0 and same(
                 buf, key, after, names, levels[level, 1], levels[level, 2]
             ):
-                # Said twice, or a number that becomes text, or too long: the decoder's business.
+                # Given twice, a number that becomes text, or too long: left to the decoder.
                 span = LEVELS + 2 * level
                 if row[span] >= 0 or buf[at] != QUOTE or until - at - 2 > MAX_IDENTIFIER:
                     return -1
@@ -142,7 +142,7 @@ def read_context(w: Any, buf: Any, at: int, end: int, row: Any, levels: Any, nam
 
 @inlined
 def read_text(w: Any, buf: Any, at: int, end: int, kind: int, row: Any) -> int:
-    """Read a string that must be something; return where it ends, or -1."""
+    """Read and check a string of a kind; return where it ends, or -1."""
     if at >= end or buf[at] != QUOTE:
         return -1
     begin, after = at + 1, string_end(w, buf, at + 1, end)
@@ -183,7 +183,7 @@ def read_text(w: Any, buf: Any, at: int, end: int, kind: int, row: Any) -> int:
 
 @inlined
 def read_value(w: Any, buf: Any, at: int, end: int, kind: int, row: Any, numbers: Any) -> int:
-    """Read the value of a field that holds nothing nested; return where it ends, or -1."""
+    """Read the value of a field that is not nested; return where it ends, or -1."""
     if kind == K_SCALAR:
         return scalar_end(w, buf, at, end)
     word = w[at]
@@ -216,8 +216,8 @@ def read_value(w: Any, buf: Any, at: int, end: int, kind: int, row: Any, numbers
 def read_object(
     w: Any, buf: Any, at: int, end: int, of: int, row: Any, numbers: Any
 ) -> tuple[int, int]:
-    """Read a prediction or a result; return where it ends, or -1, and which fields there were."""
-    met = 0
+    """Read a prediction or a result; return where it ends, or -1, and the kinds of its fields."""
+    seen = 0
     if at >= end or buf[at] != OPEN:
         return -1, 0
     at += 1
@@ -228,14 +228,14 @@ def read_object(
         if after < 0:
             return -1, 0
         kind = kind_of(w, at + 1, after, of)
-        if kind < K_IDENTIFIER and met >> kind & 1:
+        if kind < K_IDENTIFIER and seen >> kind & 1:
             return -1, 0
-        met |= 1 << kind
+        seen |= 1 << kind
         at = read_value(w, buf, after + 2, end, kind, row, numbers)
         if at < 0 or at >= end:
             return -1, 0
         if buf[at] == CLOSE:
-            return at + 1, met
+            return at + 1, seen
         if buf[at] != COMMA:
             return -1, 0
         at += 1
@@ -246,8 +246,8 @@ def read_object(
 def read_data(
     w: Any, buf: Any, at: int, end: int, row: Any, numbers: Any, levels: Any, names: Any
 ) -> tuple[int, int]:
-    """Read an event's data; return where it ends, or -1, and what there was of its prediction."""
-    met = told = 0
+    """Read an event's data; return where it ends, or -1, and the kinds of its prediction's."""
+    seen = predicted = 0
     if at >= end or buf[at] != OPEN:
         return -1, 0
     at += 1
@@ -257,9 +257,9 @@ def read_data(
             return -1, 0
         kind = kind_of(w, at + 1, after, OF_DATA)
         at = after + 2
-        if kind < K_IDENTIFIER and met >> kind & 1:
+        if kind < K_IDENTIFIER and seen >> kind & 1:
             return -1, 0
-        met |= 1 << kind
+        seen |= 1 << kind
         if w[at] & FOUR == NULL:
             if kind == K_PREDICTION:
                 return -1, 0
@@ -267,7 +267,7 @@ def read_data(
         elif kind == K_CONTEXT:
             at = read_context(w, buf, at, end, row, levels, names)
         elif kind == K_PREDICTION:
-            at, told = read_object(w, buf, at, end, OF_PREDICTION, row, numbers)
+            at, predicted = read_object(w, buf, at, end, OF_PREDICTION, row, numbers)
         elif kind == K_RESULT:
             at, _ = read_object(w, buf, at, end, OF_RESULT, row, numbers)
         else:
@@ -275,7 +275,7 @@ def read_data(
         if at < 0 or at >= end:
             return -1, 0
         if buf[at] == CLOSE:
-            return at + 1, told
+            return at + 1, predicted
         if buf[at] != COMMA:
             return -1, 0
         at += 1
@@ -291,7 +291,7 @@ def read_event(
     row[:] = -1
     row[FLAGS] = 0
     numbers[:] = 0.0
-    begin, met, told, closed = at, 0, 0, False
+    begin, seen, predicted, closed = at, 0, 0, False
     if at >= end or buf[at] != OPEN:
         return -1
     at += 1
@@ -301,11 +301,11 @@ def read_event(
             return -1
         kind = kind_of(w, at + 1, after, OF_EVENT)
         at = after + 2
-        if kind < K_IDENTIFIER and met >> kind & 1:
+        if kind < K_IDENTIFIER and seen >> kind & 1:
             return -1
-        met |= 1 << kind
+        seen |= 1 << kind
         if kind == K_DATA:
-            at, told = read_data(w, buf, at, end, row, numbers, levels, names)
+            at, predicted = read_data(w, buf, at, end, row, numbers, levels, names)
         elif kind == K_ORIGIN:
             at = read_origin(w, buf, at, end, row)
         else:
@@ -320,7 +320,7 @@ def read_event(
         at += 1
     if not closed or at + 1 - begin > MAX_EVENT_BYTES:
         return -1
-    if met & REQUIRED != REQUIRED or not told >> K_CORRECT & 1 or row[AT] > latest:
+    if seen & REQUIRED != REQUIRED or not predicted >> K_CORRECT & 1 or row[AT] > latest:
         return -1
     for level in range(levels.shape[0]):
         if levels[level, 0] >= 0:

@@ -1,9 +1,9 @@
-"""Compiled: the bytes of records to columns, where every event in them is plain.
+"""Kernel: reads the bytes of records into columns, where every event in them is plain.
 
-Plain as in `runs`, and written plainly: a completion that says itself what is to be learned, in
-printable ASCII without a backslash, or a space between its parts, nothing nested but what the agent
-reads. What is taken here the decoder takes too, and reads the same in it (a law in the tests).
-Anything else is not judged, only left to the decoder.
+Plain: a completion that states its own outcome, in printable ASCII without a backslash or a space
+between its parts, with nothing nested but what the agent reads. The decoder accepts all that is
+read here, and reads the same in it (a law in the tests). Anything else is not rejected, only left
+to the decoder.
 """
 
 # ruff: noqa: PLR0913, PLR0917 - compiled: branches are flat
@@ -19,27 +19,27 @@ from kernels.json_tokens import inlined, kept, same
 from kernels.layout import (
     COMMA,
     INTEGERS,
-    LANE,
     LEFT,
     LEVELS,
     MAX_FRAME_BYTES,
     MAX_FRAME_EVENTS,
-    PLACE,
+    PATH,
     RIGHT,
     SPOOL,
+    SPOOL_KEY,
     TENANT,
     TYPE,
 )
 
 HASH: Final = np.uint64(1_099_511_628_211)
 ABSENT, APART, NEXT_KEY = 0, 31, 10
-"""What `keys` writes for a span that is not there, behind a span, and behind the last of a key:
-bytes that no plain text holds."""
+"""What `keys` writes for a missing span, after a span, and after the last span of a key: bytes that
+no plain text holds."""
 
 
 @inlined
 def hashed(buf: Any, row: Any, span: int, value: Any) -> Any:
-    """Return FNV-1a, gone on with over a span, and over whether there is one."""
+    """Return the FNV-1a hash continued over a span, and over whether there is one."""
     begin, end = row[span], row[span + 1]
     value = (value ^ np.uint64(begin >= 0)) * HASH
     for at in range(begin, end):
@@ -49,7 +49,7 @@ def hashed(buf: Any, row: Any, span: int, value: Any) -> Any:
 
 @inlined
 def alike(buf: Any, one: Any, other: Any, first: int, last: int) -> bool:
-    """Return whether two rows have the same tenant, workflow type, and spans from first to last."""
+    """Return whether two rows have the same tenant, workflow type, and spans `first` to `last`."""
     for span in (TENANT, TYPE):
         if not same(buf, one[span], one[span + 1], buf, other[span], other[span + 1]):
             return False
@@ -65,9 +65,9 @@ def alike(buf: Any, one: Any, other: Any, first: int, last: int) -> bool:
 def group_of(
     buf: Any, row: Any, found: Any, known: int, slots: Any, basis: Any, first: int, last: int
 ) -> tuple[int, int]:
-    """Return the number of a row's group, and how many are known then.
+    """Return the number of a row's group, and how many groups are known then.
 
-    Rows are alike that have the same tenant, workflow type, and spans from `first` to `last`.
+    Rows of a group have the same tenant, workflow type, and spans `first` to `last`.
     """
     value = hashed(buf, row, TYPE, hashed(buf, row, TENANT, basis))
     for span in range(first, last, 2):
@@ -86,22 +86,22 @@ def group_of(
 @kept
 def scan(
     w: Any, buf: Any, begins: Any, ends: Any, latest: Any, levels: Any, names: Any, counts: Any,
-    rows: Any, numbers: Any, places: Any, lanes: Any, place_slots: Any, lane_slots: Any, basis: Any,
+    rows: Any, numbers: Any, paths: Any, spools: Any, path_slots: Any, spool_slots: Any, basis: Any,
     row: Any,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Read records, each from where it begins in `buf` up to its end.
+    """Read records, each from its begin to its end in `buf`.
 
-    `w`: at each place the eight bytes from there on, where there are so many: a record behind whose
-    end there are fewer is not read. `latest`: the highest timestamp that each record's events may
-    have, Unix ms. `levels`: of each, which of `TOP_LEVELS` it is, or -1, and its span in `names`.
-    Slots are -1, a power of two of them, and more than rows; `basis` is what hashes begin with,
-    nobody's to guess; `row` is scratch.
+    `w`: at each index of `buf` the eight bytes from there on; a record with fewer bytes after its
+    end is not read. `latest`: highest timestamp of each record's events, Unix ms. `levels`: each
+    one's index in `TOP_LEVELS` or -1, and the span of its name in `names`. Slots: all -1, a power
+    of two of them, more than rows. `basis`: start value of hashes, unknown to producers. `row`:
+    scratch.
 
-    Fill `counts` with the number of each record's events, -1 where one is not plain; `rows` and
-    `numbers` of every event; the spans of the first of each place, and of each lane (tenant,
-    workflow type, spool). Return how many events, places and lanes there are.
+    Fills `counts` with the number of each record's events, -1 where one is not plain; `rows` and
+    `numbers` of every event; `paths` and `spools` with the spans of the first event of each path,
+    and of each spool and key. Returns how many events, paths and spools there are.
     """
-    taken = known_places = known_lanes = 0
+    taken = known_paths = known_spools = 0
     last = LEVELS + 2 * levels.shape[0]
     for record in range(ends.size):
         begin, end, before = begins[record], ends[record], taken
@@ -116,12 +116,12 @@ def scan(
             if at < 0:
                 plain = False
                 break
-            row[PLACE], known_places = group_of(
-                buf, row, places, known_places, place_slots, basis, LEVELS, last
+            row[PATH], known_paths = group_of(
+                buf, row, paths, known_paths, path_slots, basis, LEVELS, last
             )
             if row[SPOOL] >= 0:
-                row[LANE], known_lanes = group_of(
-                    buf, row, lanes, known_lanes, lane_slots, basis, SPOOL, SPOOL + 2
+                row[SPOOL_KEY], known_spools = group_of(
+                    buf, row, spools, known_spools, spool_slots, basis, SPOOL, SPOOL + 2
                 )
             for column in range(INTEGERS):
                 rows[taken, column] = row[column]
@@ -136,14 +136,14 @@ def scan(
             counts[record] = taken - before
         else:
             taken, counts[record] = before, -1
-    return taken, known_places, known_lanes
+    return taken, known_paths, known_spools
 
 
 @kept
 def keys(buf: Any, groups: Any, spans: Any, into: Any) -> None:
-    """Fill `into` with what stands in some spans of each group of a `scan`.
+    """Write the text of some spans of each group of a `scan` to `into`.
 
-    It has just the room: a byte behind each span, and one for each that is not there.
+    Its size is exact: one byte more after each span, and one for each missing span.
     """
     at = 0
     for group in range(groups.shape[0]):

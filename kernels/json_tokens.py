@@ -1,6 +1,6 @@
-"""Compiled: strings, numbers, names and other parts of JSON that hold nothing.
+"""Kernel: strings, numbers, names and other parts of JSON that hold nothing nested.
 
-`w` is at each place of `buf` the eight bytes from there on. What is not plain ends at -1.
+`w` holds, at each index of `buf`, the eight bytes from there on. What is not plain ends at -1.
 """
 
 # ruff: noqa: PLR1714, SIM110 - compiled: branches are flat
@@ -40,8 +40,8 @@ from kernels.layout import (
 OPTIONS: Any = {"nogil": True, "_nrt": False}
 kept: Any = njit(cache=True, **OPTIONS)
 inlined: Any = njit(forceinline=True, **OPTIONS)
-"""Without calls, each of which would hand over seven words for every array; and without counting
-references to arrays, which is half of the time, and nothing here makes or keeps one."""
+"""Inlined, because a call passes seven words for every array. Without reference counting of arrays,
+which takes half of the time: nothing here creates or keeps one."""
 EXACT: Final = 1 << 53
 TENS: Final = np.array([10.0**power for power in range(23)])
 SPLIT: Final = 134_217_729.0
@@ -53,7 +53,7 @@ def string_end(w: Any, buf: Any, at: int, end: int) -> int:
     """Return where the string whose text begins at `at` has its closing quote; -1 if not plain.
 
     Eight bytes at a time: the lowest mark is the first byte that is a quote, a backslash, below a
-    space, or no ASCII (https://graphics.stanford.edu/~seander/bithacks.html#ZeroInWord).
+    space, or not ASCII (https://graphics.stanford.edu/~seander/bithacks.html#ZeroInWord).
     """
     while at < end:
         word = w[at]
@@ -80,16 +80,16 @@ def string_end(w: Any, buf: Any, at: int, end: int) -> int:
 
 @inlined
 def key_end(w: Any, buf: Any, at: int, end: int) -> int:
-    """Return where the name of a field whose text begins at `at` ends, two before its value."""
+    """Return where the name of a field that begins at `at` ends, two bytes before its value."""
     after = string_end(w, buf, at, end)
     return after if 0 <= after < end - 1 and buf[after + 1] == COLON else -1
 
 
 @inlined
 def read_number(buf: Any, at: int, end: int) -> tuple[int, int, int]:
-    """Return where a number without sign and exponent ends, its digits, how many are a fraction.
+    """Return where a number ends, its digits, and how many of them are a fraction.
 
-    The end is -1 where it is another one, or has more than 18 digits that count.
+    The end is -1 where it has a sign, an exponent, or more than 18 significant digits.
     """
     first, digits, fraction = at, 0, 0
     while at < end and 48 <= buf[at] <= 57:
@@ -117,10 +117,10 @@ def read_number(buf: Any, at: int, end: int) -> tuple[int, int, int]:
 
 @inlined
 def rounded(digits: int, fraction: int) -> float:
-    """Return the double nearest to `digits` / 10**`fraction`; NaN where it takes a longer way.
+    """Return the double nearest to `digits` / 10**`fraction`; NaN where this cannot decide it.
 
     Up to 2**53 both are doubles, and one division rounds once (Clinger 1990). Above, the quotient
-    is mended by what the division left over, exactly (Dekker 1971): right but next to a tie.
+    is corrected by the exact remainder (Dekker 1971), which is right except next to a tie.
     """
     tens = TENS[fraction]
     high = np.float64(digits)
@@ -147,7 +147,7 @@ def rounded(digits: int, fraction: int) -> float:
 
 @inlined
 def scalar_end(w: Any, buf: Any, at: int, end: int) -> int:
-    """Return where a value ends that is nothing nested; -1 where it is, or is not plain."""
+    """Return where a value ends; -1 where it is nested or not plain."""
     if at >= end:
         return -1
     if buf[at] == QUOTE:
@@ -163,7 +163,7 @@ def scalar_end(w: Any, buf: Any, at: int, end: int) -> int:
 
 @inlined
 def list_end(w: Any, buf: Any, at: int, end: int) -> int:
-    """Return where an array of strings ends; -1 where it is none, or is not plain."""
+    """Return where an array of strings ends; -1 where it is not one or not plain."""
     if at >= end or buf[at] != LEFT:
         return -1
     at += 1
@@ -183,7 +183,7 @@ def list_end(w: Any, buf: Any, at: int, end: int) -> int:
 
 @inlined
 def kind_of(w: Any, begin: int, end: int, of: int) -> Any:
-    """Return what a field holds by its name; `K_SCALAR` where the contract does not know it."""
+    """Return the kind of a field by its name; `K_SCALAR` where the schema does not have it."""
     length = end - begin
     if length > LONGEST or length == 0:
         return K_SCALAR
@@ -201,13 +201,13 @@ def kind_of(w: Any, begin: int, end: int, of: int) -> Any:
         and SLOTS[of, slot, 2] == last
         and SLOTS[of, slot, 3] == length
     ):
-        return np.int64(SLOTS[of, slot, 4])  # or numba would take kinds for doubles
+        return np.int64(SLOTS[of, slot, 4])  # otherwise Numba infers doubles
     return K_SCALAR
 
 
 @inlined
 def one_of(w: Any, begin: int, end: int, literals: Any) -> int:
-    """Return which of some literals of up to 16 bytes a span is; -1 for none."""
+    """Return the index of the literal, of up to 16 bytes, that a span equals; -1 for none."""
     length = end - begin
     for place in range(literals.shape[0]):
         if literals[place, 3] == length:
@@ -221,7 +221,7 @@ def one_of(w: Any, begin: int, end: int, literals: Any) -> int:
 
 @inlined
 def is_id(buf: Any, begin: int, end: int) -> bool:
-    """Return whether a span is 36 characters of the form of a UUID."""
+    """Return whether a span is 36 characters in the form of a UUID."""
     if end - begin != 36:
         return False
     good = True
@@ -236,7 +236,7 @@ def is_id(buf: Any, begin: int, end: int) -> bool:
 
 @inlined
 def same(buf: Any, begin: int, end: int, other: Any, at: int, until: int) -> bool:
-    """Return whether a span of `buf` is one of `other`."""
+    """Return whether a span of `buf` equals one of `other`."""
     if end - begin != until - at:
         return False
     for place in range(end - begin):

@@ -1,4 +1,4 @@
-"""What the scanner reads, by number: limits, columns, kinds of fields, and their names as words."""
+"""Constants of the kernels: limits, columns, kinds of fields, and field names as words."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ import numpy as np
 MAX_EVENT_BYTES, MAX_FRAME_BYTES, MAX_FRAME_EVENTS = 262_144, 900_000, 1_000
 MAX_IDENTIFIER, MAX_SPOOL = 256, 64
 MIN_TIMESTAMP, MAX_TIMESTAMP = 946_684_800_000, 253_402_300_799_999
-"""The contract's limits, as numbers: what is compiled is kept as long as these files are the same,
-and sees no other. A test compares them."""
+"""The limits of the event schema, repeated here because the cache of compiled code depends on the
+text of these files only. A test compares them."""
 LARGEST_MS: Final = 1e15
-"""The largest gain and cost that is learned from; the same test."""
+"""The largest gain and cost that is learned; compared by the same test."""
 MOST_LEVELS: Final = 6
 TOP_LEVELS: Final = ("user_id", "agent_id", "session_id", "tool_id")
 """Levels that are fields of the event itself."""
 
-# Columns of an event's whole numbers; a span is two: its begin and end in the bytes, -1 for none.
-AT, FLAGS, POSITION, PLACE, LANE, WORKFLOW, TASK = 0, 1, 2, 3, 4, 5, 7
+# Columns of an event's integers. A span takes two: its begin and end in the bytes, -1 for none.
+# PATH and SPOOL_KEY: the numbers of its path, and of its spool and key, within the scan.
+AT, FLAGS, POSITION, PATH, SPOOL_KEY, WORKFLOW, TASK = 0, 1, 2, 3, 4, 5, 7
 INTEGERS: Final = 9
 NUMBERS: Final = 4
-# Only of the first event of a place, or of a lane, is kept what follows.
+# These are kept only of the first event of a path, or of a spool and key.
 TENANT, TYPE, SPOOL, TOP, LEVELS = 9, 11, 13, 15, 23
 SPANS: Final = LEVELS + 2 * MOST_LEVELS
 CONFIDENCE, GAIN, COST, EXECUTION = 0, 1, 2, 3
 # Bits of `FLAGS` are those of `processing.state.counters`.
-# What a field holds.
+# Kinds of fields: what the value is, or where it goes.
 (
     K_AT, K_CONFIDENCE, K_GAIN, K_COST, K_EXECUTION, K_CORRECT, K_SPECULATED, K_MODE, K_TYPE,
     K_ID, K_DATA, K_PREDICTION, K_RESULT, K_CONTEXT, K_ORIGIN, K_TENANT, K_WORKFLOW_TYPE,
@@ -53,25 +54,25 @@ FIELDS: Final[tuple[dict[str, int], ...]] = (
     },
     {"output": K_SCALAR, "execution_time_ms": K_EXECUTION, "gain_ms": K_GAIN, "cost_ms": K_COST},
 )  # fmt: skip
-"""Every field of the contract: of an event, its data, its prediction, its result."""
+"""Every field of the schema: of an event, its data, its prediction, its result."""
 OF_EVENT, OF_DATA, OF_PREDICTION, OF_RESULT = range(4)
 REQUIRED: Final = (
     1 << K_ID | 1 << K_TYPE | 1 << K_TENANT | 1 << K_WORKFLOW_TYPE | 1 << K_WORKFLOW | 1 << K_AT
     | 1 << K_CONFIDENCE | 1 << K_DATA
 )  # fmt: skip
 ALWAYS: Final = REQUIRED | 1 << K_CORRECT
-"""What must not be null."""
+"""Fields that must not be null."""
 
 QUOTE, COMMA, COLON, OPEN, CLOSE, LEFT, RIGHT = 34, 44, 58, 123, 125, 91, 93
 
 
 def _word(text: bytes) -> int:
-    """Return up to eight bytes as a number, as they stand in memory."""
+    """Return up to eight bytes as the little-endian number that they are in memory."""
     return int.from_bytes(text[:8].ljust(8, b"\0"), "little")
 
 
 def _words(text: bytes) -> tuple[int, int, int, int]:
-    """Return a text of up to 24 bytes as it is compared: first, middle and last eight, length."""
+    """Return a text of up to 24 bytes for comparison: first, middle and last eight, length."""
     long, longer = len(text) > 8, len(text) > 16
     middle, last = _word(text[8:]) if longer else 0, _word(text[-8:]) if long else 0
     return _word(text), middle, last, len(text)
@@ -80,7 +81,7 @@ def _words(text: bytes) -> tuple[int, int, int, int]:
 SLOT_BITS: Final = 7
 LONGEST: Final = 24
 STEP: Final = 6_364_136_223_846_793_005
-"""Makes one factor of another, as chance would (Knuth's MMIX), but always the same."""
+"""Multiplier of the generator that proposes factors (Knuth's MMIX): random, but reproducible."""
 
 
 def _slot(first: int, last: int, length: int, factor: int) -> int:
@@ -89,7 +90,7 @@ def _slot(first: int, last: int, length: int, factor: int) -> int:
 
 
 def _tables() -> tuple[Any, Any]:
-    """Return for each object a table of its fields, each at a slot of its own; and its factor."""
+    """Return a perfect hash table of the fields of each object, and the factors of the hashes."""
     factor = 1
     slots = np.zeros((len(FIELDS), 1 << SLOT_BITS, 5), np.uint64)
     factors = np.zeros(len(FIELDS), np.uint64)

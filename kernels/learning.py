@@ -1,7 +1,6 @@
-"""Compiled: what contexts learn of many outcomes at once, and what is counted of those.
+"""Kernel: contexts learn and count many outcomes at once.
 
-A learner is its own source: EMA's and TD's `step`, and what HOPS takes in at a level, are compiled
-as they stand.
+Compiled from the learners' own source: the `step` of EMA and TD, and HOPS' update of a level.
 """
 
 # ruff: noqa: ARG001, PLR0913, PLR0917 - compiled: branches are flat, overloads alike
@@ -50,7 +49,7 @@ from processing.state.packed_state import WASTED as OF_WASTED
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Return a function compiled, with those that it calls."""
+    """Return a function compiled, together with those that it calls."""
     assert isinstance(function, FunctionType)
     scope = dict(function.__globals__)
     for name in function.__code__.co_names:
@@ -60,12 +59,12 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 _ema, _td, _averaged = compiled(Ema.step), compiled(Td.step), compiled(moving_average)
-_heard, _took_in, _total = compiled(features), compiled(update_level), compiled(total)
+_features, _update_level, _total = compiled(features), compiled(update_level), compiled(total)
 _hops_answer = compiled(hops_update.answer)
 
 
 def _tuple(policy: Any, *more: str) -> Any:
-    """Return the named tuple of a policy's parameters, and more."""
+    """Return a named tuple type for a policy's parameters, and more."""
     return namedtuple(f"{policy.__name__}Rule", [*(each.name for each in fields(policy)), *more])
 
 
@@ -75,7 +74,7 @@ RULES: Final[dict[type, Callable[..., Any]]] = {
     Td: lambda policy: TdRule(*_numbers(policy)),
     Hops: lambda policy: HopsRule(*_numbers(policy), policy.fading),
 }
-"""The policies that are compiled, and how their parameters are handed over."""
+"""The compiled policies, and how their parameters are passed."""
 
 
 def _numbers(policy: Any) -> tuple[float, ...]:
@@ -84,13 +83,13 @@ def _numbers(policy: Any) -> tuple[float, ...]:
 
 @lru_cache
 def rule_of(policy: Policy) -> Any:
-    """Return a policy as the compiled code takes it; None: it does not know this one."""
+    """Return a policy's parameters as the kernel takes them; None: it is not compiled."""
     rule = RULES.get(type(policy))
     return None if rule is None else rule(policy)
 
 
 def step(rule: Any, state: Any, at: int, correct: bool, target: float, low: float) -> None:
-    """Have what a rule keeps for one threshold, from `at` on in `state`, take in an outcome."""
+    """Update the state of one threshold, from `at` on in `state`, by an outcome."""
     raise NotImplementedError
 
 
@@ -108,68 +107,68 @@ def _step(rule: Any, state: Any, at: int, correct: bool, target: float, low: flo
 
 
 def learn(
-    rule: Any, states: Any, chain: Any, depth: int, confidence: float, correct: bool,
+    rule: Any, states: Any, path: Any, depth: int, confidence: float, correct: bool,
     gain: float, cost: float,
 ) -> None:  # fmt: skip
-    """Have a chain, the first `depth` places of `chain`, coarse to fine, take in an outcome."""
+    """Update the contexts of a path, its first `depth` numbers, coarse to fine, by an outcome."""
     raise NotImplementedError
 
 
 @overload(learn, inline="always", jit_options=OPTIONS)
 def _learn(
-    rule: Any, states: Any, chain: Any, depth: int, confidence: float, correct: bool,
+    rule: Any, states: Any, path: Any, depth: int, confidence: float, correct: bool,
     gain: float, cost: float,
 ) -> Any:  # fmt: skip
-    def apart(
-        rule: Any, states: Any, chain: Any, depth: int, confidence: float, correct: bool,
+    def independent(
+        rule: Any, states: Any, path: Any, depth: int, confidence: float, correct: bool,
         gain: float, cost: float,
     ) -> None:  # fmt: skip
         half = states.shape[1] // 2
         for level in range(depth):
-            state = states[chain[level]]
+            state = states[path[level]]
             if confidence >= state[0]:
                 step(rule, state, 0, correct, rule.target, rule.min)
             elif confidence >= state[half]:
                 step(rule, state, half, correct, rule.suggest_target, rule.suggest_min)
 
-    def together(
-        rule: Any, states: Any, chain: Any, depth: int, confidence: float, correct: bool,
+    def hierarchical(
+        rule: Any, states: Any, path: Any, depth: int, confidence: float, correct: bool,
         gain: float, cost: float,
     ) -> None:  # fmt: skip
-        x, y = _heard(confidence, gain, cost), 1.0 if correct else 0.0
-        h = 1.0 / (1.0 + states[chain[depth - 1], 1] / FAMILIAR)
-        cold = states[chain[0], 11], states[chain[0], 12]
-        above, doubtful = TOP, False
+        x, y = _features(confidence, gain, cost), 1.0 if correct else 0.0
+        h = 1.0 / (1.0 + states[path[depth - 1], 1] / FAMILIAR)
+        cold = states[path[0], 11], states[path[0], 12]
+        above, drifted = TOP, False
         for level in range(depth):
-            state = states[chain[level]]
-            own, doubtful = _took_in(
-                rule, whole(state), above, (x, y, gain, cost), h, cold, doubtful
+            state = states[path[level]]
+            own, drifted = _update_level(
+                rule, state_tuple(state), above, (x, y, gain, cost), h, cold, drifted
             )
-            for place in range(len(own)):
-                state[place] = own[place]
+            for index in range(len(own)):
+                state[index] = own[index]
             cold, above = (own[11], own[12]), _total(own)
 
-    return together if rule.instance_class is HopsRule else apart
+    return hierarchical if rule.instance_class is HopsRule else independent
 
 
 def answer(rule: Any, state: Any) -> tuple[float, float]:
-    """Return what a state answers: `speculate` and `suggest`."""
+    """Return the thresholds of a state: `speculate` and `suggest`."""
     raise NotImplementedError
 
 
 @overload(answer, inline="always", jit_options=OPTIONS)
 def _answer(rule: Any, state: Any) -> Any:
-    def apart(rule: Any, state: Any) -> tuple[float, float]:
+    def independent(rule: Any, state: Any) -> tuple[float, float]:
         return state[0], min(state[state.size // 2], state[0])
 
-    def together(rule: Any, state: Any) -> tuple[float, float]:
-        return _hops_answer(whole(state))
+    def hierarchical(rule: Any, state: Any) -> tuple[float, float]:
+        return _hops_answer(state_tuple(state))
 
-    return together if rule.instance_class is HopsRule else apart
+    return hierarchical if rule.instance_class is HopsRule else independent
 
 
 @inlined
-def whole(s: Any) -> Any:
+def state_tuple(s: Any) -> Any:
     """Return a state of HOPS as a tuple."""
     return (
         s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13],
@@ -203,52 +202,52 @@ def count(words: Any, flags: int, numbers: Any) -> None:
 
 @inlined
 def add(words: Any, which: int, more: int) -> None:
-    """Add to a count, held within 63 bits."""
-    room = LARGEST_COUNT - words[which]
-    words[which] += more if more <= room else room
+    """Add to a counter, which saturates at 63 bits."""
+    left = LARGEST_COUNT - words[which]
+    words[which] += more if more <= left else left
 
 
 @inlined
-def known(floats: Any, chain: Any, depth: int, which: int, said: float) -> float:
-    """Return a gain or cost; of one that is not said the average of the finest that knows one."""
-    if said <= 0.0:
+def known(floats: Any, path: Any, depth: int, which: int, stated: float) -> float:
+    """Return a gain or cost; where none is stated, the average of the finest context with one."""
+    if stated <= 0.0:
         for level in range(depth - 1, -1, -1):
-            if floats[chain[level], which] > 0.0:
-                return floats[chain[level], which]
+            if floats[path[level], which] > 0.0:
+                return floats[path[level], which]
         return 0.0
-    return said
+    return stated
 
 
 @kept
 def teach(
-    rule: Any, weights: Any, rate: float, whose: Any, chains: Any, rows: Any, numbers: Any,
+    rule: Any, weights: Any, rate: float, path_of: Any, paths: Any, rows: Any, numbers: Any,
     words: Any, floats: Any,
 ) -> None:  # fmt: skip
-    """Have contexts learn outcomes in order, count them, and answer.
+    """Let contexts learn outcomes in order, count them, and derive their thresholds.
 
     `weights`: of success, latency and cost, as in `processing.config`; `rate`: of the moving
-    averages of gain and cost; `whose`: of each outcome the number of its chain; `chains`: of each
-    the numbers of its contexts, coarse to fine, and -1 behind them; `rows` and `numbers`: of each
-    outcome, as in a `Scan`. In place, a row for each context: `words` and `floats`, its numbers as
-    in `processing.state.packed_state`, the same memory.
+    averages of gain and cost; `path_of`: the number of each outcome's path; `paths`: for each the
+    numbers of its contexts, coarse to fine, padded with -1; `rows` and `numbers`: of each outcome,
+    as in a `ScannedBatch`. Changes in place `words` and `floats`, two views of one array with a row
+    for each context, as in `processing.state.packed_state`.
     """
     states = floats[:, OF_STATE:]
-    for event in range(whose.size):
-        chain, flags, of = chains[whose[event]], rows[event, FLAGS], numbers[event]
-        depth = chains.shape[1]
-        while chain[depth - 1] < 0:
+    for event in range(path_of.size):
+        path, flags, of = paths[path_of[event]], rows[event, FLAGS], numbers[event]
+        depth = paths.shape[1]
+        while path[depth - 1] < 0:
             depth -= 1
         correct = flags & CORRECT > 0
-        gain = known(floats, chain, depth, OF_GAIN, of[GAIN])
-        cost = known(floats, chain, depth, OF_COST, of[COST])
+        gain = known(floats, path, depth, OF_GAIN, of[GAIN])
+        cost = known(floats, path, depth, OF_COST, of[COST])
         price = min(weights[2] * cost + weights[0] * gain, LARGEST_MS)
         gain = min(weights[1] * gain, LARGEST_MS)
-        learn(rule, states, chain, depth, of[CONFIDENCE], correct, gain, price)
+        learn(rule, states, path, depth, of[CONFIDENCE], correct, gain, price)
         for level in range(depth):
-            context = chain[level]
+            context = path[level]
             words[context, OF_AT] = max(words[context, OF_AT], rows[event, AT])
-            which, said = (OF_GAIN, of[GAIN]) if correct else (OF_COST, of[COST])
-            floats[context, which] = _averaged(floats[context, which], said, rate)
+            which, stated = (OF_GAIN, of[GAIN]) if correct else (OF_COST, of[COST])
+            floats[context, which] = _averaged(floats[context, which], stated, rate)
             if flags & VERDICT == 0:
                 count(words[context], flags, of)
     for context in range(states.shape[0]):

@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 COMPILE_S: Final = 600.0
 COMPLETE: Final = "complete"
-"""The file that says that everything is compiled: what was cut short would be finished here."""
+"""Marks a cache in which everything is compiled. An interrupted one is completed elsewhere."""
 _LOCK: Final = "compiling.lock"
 _LOWEST: Final = 19
 """Niceness of the process that compiles."""
@@ -48,14 +48,14 @@ _SOURCES: Final = ("kernels", "learners")
 _started: Final = threading.Lock()
 """Held once `load_in_background` has started its thread."""
 _PARTS: Final = (calibration, limits, packed_state, batch, counters)
-"""Modules besides, of which something is compiled."""
+"""Other modules of which something is compiled."""
 
 
 def load() -> bool:
-    """Load the kernels for this process, compiled first if need be; return whether they are there.
+    """Load the kernels for this process, compile them first if needed; return whether that worked.
 
-    This blocks for seconds. Compilation runs in another process at the lowest priority, because it
-    takes memory that would not be released, and the interpreter's lock.
+    Blocks for seconds. Compilation runs in another process at the lowest priority, because it takes
+    the interpreter's lock and memory that would not be released.
     """
     if kernels() is not None:
         return True
@@ -64,13 +64,13 @@ def load() -> bool:
         if not (folder / COMPLETE).exists():
             compile_elsewhere()
         warm(module)
-    except Exception as error:  # Numba is not here, or not for this machine: slower, not wrong
-        told = getattr(error, "stderr", None) or repr(error).encode()
-        lines = told.decode(errors="replace").strip().splitlines()
-        log.warning("machine_code.missing", reason=lines[-1] if lines else repr(error))
+    except Exception as error:  # no Numba, or not for this machine: slower, not wrong
+        message = getattr(error, "stderr", None) or repr(error).encode()
+        lines = message.decode(errors="replace").strip().splitlines()
+        log.warning("kernels.unavailable", reason=lines[-1] if lines else repr(error))
         return False
     install_kernels(module)
-    log.info("machine_code.loaded")
+    log.info("kernels.loaded")
     return True
 
 
@@ -81,14 +81,14 @@ def load_in_background() -> None:
 
 
 def prepared() -> tuple[Any, Path]:
-    """Return the module, not compiled yet, and the folder where what is compiled of it is kept.
+    """Return the module, not compiled yet, and the folder of its compiled code.
 
-    One for each machine, Numba, text of what is compiled, place and time of its files. Numba itself
-    looks at one file only, and what is kept may outlive an image; what is of another place or time
-    it does not take, and would compile it anew in this process. Raises `ImportError`,
-    `RuntimeError`.
+    There is one folder for each machine, version of Numba, and content, path and time of the source
+    files. Numba itself compares one file only, and the cache may outlive an image; compiled code of
+    another path or time is rejected by Numba, which would compile it again in this process.
+    Raises `ImportError`, `RuntimeError`.
     """
-    os.environ["NUMBA_DISABLE_INTEL_SVML"] = "1"  # its exp is another than Python's, in a last bit
+    os.environ["NUMBA_DISABLE_INTEL_SVML"] = "1"  # its exp differs from Python's in the last bit
     numba, binding = import_module("numba"), import_module("llvmlite.binding")
     root = Path(__file__).parents[1]
     sources = [source for folder in _SOURCES for source in sorted((root / folder).glob("*.py"))]
@@ -104,12 +104,12 @@ def prepared() -> tuple[Any, Path]:
     numba.config.CACHE_DIR = str(folder)
     module = import_module(_MODULE)
     if folder not in Path(module.scan._cache.cache_path).parents:
-        raise RuntimeError(f"what is compiled cannot be kept in {folder}")
+        raise RuntimeError(f"cannot cache compiled kernels in {folder}")
     return module, folder
 
 
 def _cache_home(chosen: str) -> Path:
-    """Return the folder that NUMBA_CACHE_DIR names, or ours below the user's caches."""
+    """Return the folder that NUMBA_CACHE_DIR names, or ours in the user's cache folder."""
     if chosen:
         return Path(chosen)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -117,9 +117,9 @@ def _cache_home(chosen: str) -> Path:
 
 
 def compile_elsewhere() -> None:
-    """Compile everything and keep what comes of it. Raises `subprocess.SubprocessError`.
+    """Compile everything in another process. Raises `subprocess.SubprocessError`.
 
-    The process ends with this one, however this one ends: it reads a pipe that then closes.
+    That process ends with this one, however this one ends: it reads a pipe that then closes.
     """
     argv = [sys.executable, "-P", "-m", "kernels.loader", _WITH_PARENT]
     with subprocess.Popen(
@@ -128,7 +128,7 @@ def compile_elsewhere() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # or it goes as far ahead as the worker that it is for
+        start_new_session=True,  # else it shares the priority of the worker's session
     ) as process:
         assert process.stderr is not None
         limit = threading.Timer(COMPILE_S, process.kill)
@@ -147,21 +147,21 @@ def compile_here() -> None:
     module, folder = prepared()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # who waited finds everything compiled
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one that waited finds everything compiled
         warm(module)
         (folder / COMPLETE).touch()
 
 
 def _end_with_parent() -> None:
-    # Until the parent closes it, or ends. Not by sys.stdin, whose lock held here is a fatal error
-    # as the interpreter ends.
+    # Read until the parent closes stdin or ends; not by sys.stdin, because holding its lock at
+    # interpreter exit is a fatal error.
     while os.read(0, 4_096):
         pass
     os._exit(1)
 
 
 def _lower_priority() -> None:
-    """Take the lowest priority; see `deploy/process_priority.py`, which is not below this one."""
+    """Take the lowest priority. `deploy/process_priority.py` cannot be imported from here."""
     with contextlib.suppress(OSError):
         os.nice(_LOWEST)
         if os.getsid(0) == os.getpid():
@@ -169,18 +169,18 @@ def _lower_priority() -> None:
 
 
 def warm(module: Any) -> None:
-    """Have everything compiled, or read from where it is kept: its first call does."""
+    """Call everything once, which compiles it or loads it from the cache."""
     scan = ScannedBatch(RecordBatch("", 0, 0, 1, [0], [0], [None], [b"{}"]), range(1), (), module)
-    _ = scan.place_keys
+    _ = scan.path_keys
     nothing, state = np.frombuffer(b"", np.uint8), np.zeros(module.STATE, np.int64)
     columns = np.empty((module.records_in(nothing, 0, 0), module.COLUMNS), np.int64)
     module.unpack(words_in(np.zeros(9, np.uint8)), nothing, 0, 0, True, 0, 1, state, columns)
     for kind in module.RULES:
         policy = kind()
         context = Context("", "", policy, policy.initial())
-        chain = ContextPath(("", ""), [context], [(policy, [context])])
+        path = ContextPath(("", ""), [context], [(policy, [context])])
         update_from_rows(
-            module.rule_of(policy), Objectives(), [outcome_row(Outcome(0.5, True), chain)], module
+            module.rule_of(policy), Objectives(), [outcome_row(Outcome(0.5, True), path)], module
         )
 
 

@@ -1,8 +1,7 @@
-"""Compiled: the record batches of a fetch, as Kafka sends them, to columns.
+"""Kernel: reads the record batches of a fetch, as Kafka sends them, into columns.
 
-Format 2 of record batches (Kafka protocol guide, "Record Batch"). What is compressed somebody else
-has to decompress; what is of a transaction, a control batch, older, or wrong, is left where it is,
-for aiokafka's own code.
+Record batches of format 2 (Kafka protocol guide, "Record Batch"). The caller decompresses. Batches
+of transactions, control batches, older formats and invalid ones are left to aiokafka's own code.
 """
 
 # ruff: noqa: PLR0912, PLR0913, PLR0917 - compiled: branches are flat
@@ -19,12 +18,13 @@ from processing.records.batch import RECORD_BYTES
 from topics.kafka.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
 
 ALL, FULL, TAKEN, COMPRESSED, OTHER = 0, 1, 2, 3, 4
-"""Why it ended: nothing is left; there is enough; the section is taken; and what comes next."""
+"""Why `unpack` ended: nothing is left; there is enough; the section is read; the next batch is
+compressed; the next batch is left to aiokafka."""
 
-# Of what has been taken: where the next batch begins, records, their bytes, the next offset.
+# State: where the next batch begins, records read so far, their bytes, the next offset.
 CURSOR, RECORDS, BYTES, NEXT = 0, 1, 2, 3
 STATE: Final = 4
-# A record's columns; a span is two: its begin and end in the bytes, -1 for none.
+# A record's columns. A span takes two: its begin and end in the bytes, -1 for none.
 OFFSET, TIMESTAMP, VALUE, KEY, HEADERS = 0, 1, 2, 4, 6
 COLUMNS: Final = 8
 BEFORE_LENGTH: Final = 12
@@ -37,7 +37,7 @@ _LONGEST: Final = 10
 
 @inlined
 def number(data: Any, at: int, size: int) -> Any:
-    """Return a big-endian number with a sign."""
+    """Return a signed big-endian integer."""
     value = np.int64(data[at]) - (256 if data[at] > 127 else 0)
     for place in range(at + 1, at + size):
         value = value << 8 | np.int64(data[place])
@@ -46,7 +46,7 @@ def number(data: Any, at: int, size: int) -> Any:
 
 @inlined
 def varint(data: Any, at: int, end: int) -> tuple[Any, int]:
-    """Return a number as zigzag varint (Protocol Buffers), and where it ends; -1 if it does not."""
+    """Return a zigzag varint (Protocol Buffers), and where it ends; -1 where it does not."""
     value, shift = np.uint64(0), np.uint64(0)
     for place in range(at, min(end, at + _LONGEST)):
         value |= np.uint64(data[place] & 0x7F) << shift
@@ -62,10 +62,10 @@ def read_records(
     data: Any, at: int, end: int, base: int, last: int, time: int, appended: int, count: int,
     first: int, state: Any, columns: Any,
 ) -> bool:  # fmt: skip
-    """Take the records of a batch from offset `first` on; return whether they are as they should.
+    """Read the records of a batch from offset `first` on; return whether the batch is valid.
 
-    `last`: of their offsets, counted from `base`. `time`: what theirs are counted from, or with
-    `appended` >= 0 not looked at.
+    `last`: largest offset, relative to `base`. `time`: base of the timestamps, ignored where
+    `appended` >= 0, which then is the timestamp of all.
     """
     taken, taken_bytes = state[RECORDS], state[BYTES]
     before, with_headers = -1, 0
@@ -76,7 +76,7 @@ def read_records(
         stop = at + length
         if at < 0 or length < 0 or stop > end:
             return False
-        if at >= stop or data[at] != 0:  # attributes, of which Kafka has none
+        if at >= stop or data[at] != 0:  # attributes: Kafka defines none
             return False
         later, at = varint(data, at + 1, stop)
         if at < 0:
@@ -119,14 +119,14 @@ def read_records(
 
 @inlined
 def intact(words: Any, data: Any, at: int, end: int) -> bool:
-    """Return whether a batch has the checksum that it says."""
-    said = np.uint64(number(data, at + _CRC, 4)) & np.uint64(0xFFFFFFFF)
-    return bool(crc32c(words, data, at + ATTRIBUTES, end) == said)
+    """Return whether a batch has the checksum in its header."""
+    stored = np.uint64(number(data, at + _CRC, 4)) & np.uint64(0xFFFFFFFF)
+    return bool(crc32c(words, data, at + ATTRIBUTES, end) == stored)
 
 
 @kept
 def records_in(data: Any, at: int, end: int) -> int:
-    """Return how many records there may be in the batches from a cursor on."""
+    """Return an upper bound of the records in the batches from `at` on."""
     count = 0
     while at + BEFORE_LENGTH <= end:
         stop = at + BEFORE_LENGTH + number(data, at + 8, 4)
@@ -144,13 +144,12 @@ def unpack(
     words: Any, data: Any, end: int, section: int, check: bool, first: int, most: int, state: Any,
     columns: Any,
 ) -> int:  # fmt: skip
-    """Take the records of whole batches from the cursor on; return why that ended.
+    """Read the records of whole batches from the cursor on; return why that ended.
 
-    `words`: at each place of `data` the eight bytes from there on, where there are so many.
-    `data`: a fetch, up to `end`; then the records of compressed batches as they are when they are
-    not compressed. `section`: where those of the first batch begin, up to the end of `data`; 0 if
-    they are not there. Taken are records from offset `first` on, until they have `most` bytes.
-    `check`: compare checksums.
+    Reads records from offset `first` on, until they have `most` bytes. `words`: at each index of
+    `data` the eight bytes from there on, where there are so many. `data`: a fetch, up to `end`;
+    after it the decompressed records of the first batch, from `section` to the end of `data` (0: it
+    is not decompressed). `check`: compare checksums.
     """
     while True:
         at = state[CURSOR]

@@ -64,25 +64,29 @@ class HopsWalk:
             state = policy.begin(state)
 
     def through(
-        self, steps: Sequence[Step], contexts: int
+        self, steps: Sequence[Step], contexts: int, known: Sequence[tuple[float, float]]
     ) -> tuple[Sequence[float], Sequence[float]]:
         """Answer queries and learn, in order; return the thresholds in force at each outcome.
 
-        Returns (thresholds for its own gain and cost, thresholds for its context's averages).
-        `contexts`: number of contexts.
+        Returns (thresholds for the gain and cost known at the decision, thresholds for its
+        context's averages). `contexts`: number of contexts; `known`: gain and cost by outcome, (0,
+        0) to use the averages.
         """
         self._states.extend([None] * (contexts - len(self._states)))
         thresholds: list[float] = []
         served: list[float] = []
-        for a, b, va, cab, vb, mean_gain, mean_cost, (_, _, even, gain, cost) in self._learned(
-            steps, _inputs(steps)
-        ):
-            if gain == mean_gain and cost == mean_cost:
-                average = own = solve(a, b, va, cab, vb, even)
+        passed = zip(self._learned(steps, _inputs(steps)), known, strict=True)
+        for (a, b, va, cab, vb, mean_gain, mean_cost, given), (gain, cost) in passed:
+            _, _, even, learned_gain, learned_cost = given
+            if learned_gain != mean_gain or learned_cost != mean_cost:
+                average = solve(a, b, va, cab, vb, wanted(mean_gain, mean_cost))
             else:
-                average = own = solve(a, b, va, cab, vb, wanted(mean_gain, mean_cost))
-                if gain > 0.0 or cost > 0.0:
-                    own = solve(a, b, va, cab, vb, even)
+                average = solve(a, b, va, cab, vb, even)
+            own = average
+            if (gain > 0.0 or cost > 0.0) and (gain != mean_gain or cost != mean_cost):
+                if gain != learned_gain or cost != learned_cost:
+                    even = wanted(gain, cost)
+                own = solve(a, b, va, cab, vb, even)
             served.append(average)
             thresholds.append(own)
         return thresholds, served

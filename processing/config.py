@@ -1,6 +1,6 @@
-"""Everything besides the log that a partition's rows follow from.
+"""The settings that, besides the log, determine a partition's rows.
 
-The same for every worker of a log, and for whoever replays it.
+They are the same for every worker of a log and for its replay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ record need not fit a commit."""
 
 @dataclass(frozen=True)
 class Objectives:
-    """What a learner is to care for: several objectives, weighed against each other.
+    """The weights of the objectives that a learner pursues.
 
     A right guess is worth `latency` times what it saves; a wrong one costs `cost` times what it
     wastes, and `success` times what a right one would have saved.
@@ -35,7 +35,7 @@ class Objectives:
 
     @property
     def neutral(self) -> bool:
-        """Whether they change nothing."""
+        """Whether they leave gain and cost as they are."""
         return self == _NEUTRAL
 
     def weighed(self, gain: float, cost: float) -> tuple[float, float]:
@@ -51,11 +51,11 @@ _NEUTRAL = Objectives()
 class LearningConfig:
     """How to learn.
 
-    `policy`: of contexts that no choice names another one for. `levels`: context keys below the
-    workflow type, coarse to fine. `operators_key`: where set, control records must be signed with
-    it. `idle_ms`: after which a context without outcomes goes; `most_contexts` of one
-    tenant in one partition, beyond which its oldest go. `feedback_weight`: as how many outcomes a
-    user's feedback counts; 0: it is only stored.
+    `policy`: of contexts without a learner choice. `levels`: context keys below the workflow type,
+    coarse to fine. `operators_key`: where set, control records must be signed with it. `idle_ms`:
+    after which a context without outcomes is evicted; `most_contexts`: of one tenant in one
+    partition, beyond which its oldest are evicted. `feedback_weight`: as how many outcomes a user's
+    feedback counts; 0: it is only stored.
     """
 
     policy: Policy
@@ -68,7 +68,7 @@ class LearningConfig:
 
     @property
     def digest(self) -> str:
-        """What two rules share that lead to the same rows; the key that signs is no part of it."""
+        """Equal for settings that lead to the same rows; `operators_key` is not part of it."""
         rest = self.idle_ms, self.most_contexts, astuple(self.weights), self.feedback_weight
-        said = spec(self.policy), tuple(self.levels), *rest
-        return sha256(repr(said).encode()).hexdigest()[:16]
+        fields = spec(self.policy), tuple(self.levels), *rest
+        return sha256(repr(fields).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""A dead letter made a record of `headstart.events` again. Pure; who sends it is elsewhere."""
+"""Turns a dead letter into a record of `headstart.events` again. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class NotReplayable(ValueError):
 def replay_of(
     letter: DeadLetterRecord, corrected: bytes | None, *, epoch: int, partitions: int, now_ms: int
 ) -> OutgoingRecord:
-    """Return the record that replays a dead letter, `corrected` taking the place of its bytes.
+    """Return the record that replays a dead letter, or `corrected` in place of its bytes.
 
-    It goes to the partition that owns its key, also where the refused record lay in another one,
-    and names the group that refused it. Its lane is its own: a lane that several dead letters
-    shared would make a repetition of each that is replayed after a later one. `epoch` is the log
-    epoch, `partitions` those of `headstart.events`. Raises `NotReplayable`.
+    It goes to the partition that owns its key, even if the rejected record lay in another one, and
+    names the group that rejected it. Its origin is unique: with one that several dead letters
+    share, each that is replayed after a later one would be a duplicate. `epoch` is the log epoch,
+    `partitions` those of `headstart.events`. Raises `NotReplayable`.
     """
     if letter.source is None or letter.group is None:
         raise NotReplayable("its headers do not say what refused it, and where it came from")
@@ -50,15 +50,15 @@ def replay_of(
             "give the event with --file"
         )
     value = letter.value if corrected is None else corrected
-    key, partition = _place(value, partitions, now_ms)
+    key, partition = _destination(value, partitions, now_ms)
     if letter.group == THRESHOLDS_GROUP:
-        _learn(RecordBatch(EVENTS.name, partition, 0, 1, [0], [now_ms], [key], [value]), partitions)
-    lane = f"dead-letters/{epoch}/{letter.partition}/{letter.offset}:0"
-    headers = ((GROUP_HEADER, letter.group.encode()), (ORIGIN_HEADER, lane.encode()))
+        _try(RecordBatch(EVENTS.name, partition, 0, 1, [0], [now_ms], [key], [value]), partitions)
+    origin = f"dead-letters/{epoch}/{letter.partition}/{letter.offset}:0"
+    headers = ((GROUP_HEADER, letter.group.encode()), (ORIGIN_HEADER, origin.encode()))
     return OutgoingRecord(partition, key, value, headers)
 
 
-def _place(value: bytes, partitions: int, now_ms: int) -> tuple[bytes, int]:
+def _destination(value: bytes, partitions: int, now_ms: int) -> tuple[bytes, int]:
     """Return the key of a record's events and the partition that owns it."""
     events, refused = decode_record(value, now_ms)
     if refused:
@@ -71,11 +71,11 @@ def _place(value: bytes, partitions: int, now_ms: int) -> tuple[bytes, int]:
     return event_key(tenant, workflow_type), partition_for(tenant, workflow_type, partitions)
 
 
-def _learn(batch: RecordBatch, partitions: int) -> None:
-    """Apply a record to a partition that holds nothing yet; raise where its rules refuse it."""
-    nothing: dict[bytes, bytes] = {}
+def _try(batch: RecordBatch, partitions: int) -> None:
+    """Apply a record to an empty partition; raise `NotReplayable` where that rejects it."""
+    table: dict[bytes, bytes] = {}
     scratch = PartitionTask(
-        batch.partition, partitions, 0, LearningConfig(policy(DEFAULT)), nothing.get
+        batch.partition, partitions, 0, LearningConfig(policy(DEFAULT)), table.get
     )
     scratch.apply(batch)
     for letter in scratch.commit().dead_letters:

@@ -1,21 +1,21 @@
-"""The compiled code (`kernels.api`), for whoever can use it where it is there.
+"""Access to the compiled kernels (`kernels.api`) once they are loaded.
 
-It takes a while to be had, or cannot be; so nobody imports it, and everybody can do without.
+Loading takes seconds and can fail, so no module imports them, and all work without them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-_lent: Any = None
+_installed: Any = None
 
 
 def kernels() -> Any:
-    """Return the module `kernels.api`; None while it is not there."""
-    return _lent
+    """Return the module `kernels.api`; None while it is not loaded."""
+    return _installed
 
 
 def install_kernels(compiled: Any) -> None:
-    """Have the module `kernels.api` used by all of this process; None: no more."""
-    global _lent  # noqa: PLW0603 - once in a process
-    _lent = compiled
+    """Let all of this process use the module `kernels.api`; None: no longer."""
+    global _installed  # noqa: PLW0603 - once in a process
+    _installed = compiled

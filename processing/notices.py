@@ -1,10 +1,9 @@
-"""What published thresholds give rise to telling: values of `headstart.thresholds` to notices.
+"""Detects notices in the values of `headstart.thresholds`. Pure.
 
-Pure: what is known of a context, and its next value, give what is known then and what is told. So
-the notices of a partition follow from its records, however they are batched. What is published
-costs the threshold agent nothing more; where it lags, or the topic was compacted, differences of
-counts become coarser. The detectors themselves are `learners.context_detectors` and
-`learners.flood_detector`.
+The state of a context and its next value determine the next state and the notices, so the notices
+of a partition follow from its records, however they are batched. The threshold agent does no extra
+work. Where it lags, or the topic was compacted, differences of counters become coarser. The
+detectors are `learners.context_detectors` and `learners.flood_detector`.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ _LAYOUT: Final = struct.Struct("<B10qB15d")
 _VERSION: Final = 1
 _LARGEST: Final = 2**62
 _LONGEST: Final = 2_048
-"""Bytes of tenant and path: a longer key fits no index of Postgres."""
+"""Most bytes of tenant and path: a longer key does not fit an index of Postgres."""
 
 
 class NoticeState(NamedTuple):
-    """The newest value seen of a context, and what its detectors keep; None before any block."""
+    """The newest value seen of a context, and its detectors' state; None before the first block."""
 
     epoch: int = 0
     offset: int = -1
@@ -54,10 +53,10 @@ class NoticeState(NamedTuple):
 
 @dataclass
 class DetectedNotices:
-    """What came of some values.
+    """The result of some values.
 
-    `changed`: by context the state to be stored, None where the context has gone; `notices`: each
-    with the partition that it belongs to.
+    `changed`: by context the state to be stored, None where the context was deleted; `notices`:
+    each with its partition.
     """
 
     known: dict[Key, NoticeState] = field(default_factory=dict)
@@ -66,7 +65,7 @@ class DetectedNotices:
 
 
 def needed(values: Iterable[tuple[int, PublishedThreshold]]) -> set[Key]:
-    """Return the contexts that have to be known to take these values in."""
+    """Return the contexts whose states are needed to process some values."""
     keys = set()
     for _partition, value in values:
         keys.add((value.tenant, value.path))
@@ -76,9 +75,9 @@ def needed(values: Iterable[tuple[int, PublishedThreshold]]) -> set[Key]:
 
 
 def watchable(value: PublishedThreshold) -> bool:
-    """Return whether a value is of a context, and such as the threshold agent writes.
+    """Return whether a value is of a context, and valid.
 
-    Not a learned default, which has no outcomes of its own; nor what no database could hold.
+    Not a learned default, which has no outcomes of its own, nor what no database can hold.
     """
     name = f"{value.tenant}{value.path}"
     if not value.workflow_type or "\0" in name + value.workflow_type:
@@ -93,13 +92,13 @@ def watchable(value: PublishedThreshold) -> bool:
 def take(
     values: Iterable[tuple[int, PublishedThreshold]], known: Mapping[Key, NoticeState]
 ) -> DetectedNotices:
-    """Take in values, each with its partition, in their order there."""
+    """Process values, each with its partition, in order of their offsets."""
     found = DetectedNotices()
     for partition, value in values:
         key = value.tenant, value.path
         before = found.known.get(key) or known.get(key) or NoticeState()
         if (value.epoch, value.offset) <= (before.epoch, before.offset):
-            continue  # it came twice, or from a late writer
+            continue  # a duplicate, or from a late writer
         state = None if value.deleted else _step(partition, value, before, known, found)
         if state is not before.state:
             found.changed[key] = None if state is None else encode_state(state)
@@ -115,7 +114,7 @@ def _step(
     known: Mapping[Key, NoticeState],
     found: DetectedNotices,
 ) -> DetectorState | None:
-    """Return what is kept of a context after a value; add what is to be told to `found`."""
+    """Return the state of a context after a value; add notices to `found`."""
     counts = value.counts
     assert counts is not None, "checked by `watchable`"
     path = _above_user(value.path)
@@ -132,7 +131,7 @@ def _step(
         max(upper.outcomes, value.outcomes) if upper else 0,
     )
     state = before.state
-    if state is None:  # nothing is kept of a context before its first block
+    if state is None:  # no state is stored before the first block
         state = DetectorState() if 0 < before.outcomes < BLOCK else begin(seen)
     if seen.outcomes < state.seen.outcomes:
         return begin(seen)
@@ -157,14 +156,14 @@ def _flooded(
     found: DetectedNotices,
 ) -> DetectorState:
     gap = upper.state.usual[3] if upper.state is not None and upper.state.usual[4] else None
-    told = detect_flood(state, after.seen, gap)
-    if told is None:
+    signal = detect_flood(state, after.seen, gap)
+    if signal is None:
         return after if after.seen.at < after.flooding else after._replace(flooding=0)
-    # Postgres takes no NUL, and whoever writes to the topic may say what they like.
+    # Postgres accepts no NUL, and any program may write to the topic.
     user = unquote(value.path.rpartition(_USER)[2]).replace("\0", "\ufffd")
-    more: Evidence = {"what": "user", "user": user, "every": told.every, "until": told.until}
-    found.notices.append((partition, _notice(value, "anomaly", {**more, **told.evidence})))
-    return after._replace(flooding=told.until if told.every > 1 else 0)
+    more: Evidence = {"what": "user", "user": user, "every": signal.every, "until": signal.until}
+    found.notices.append((partition, _notice(value, "anomaly", {**more, **signal.evidence})))
+    return after._replace(flooding=signal.until if signal.every > 1 else 0)
 
 
 def _aim(value: PublishedThreshold) -> Aim:
@@ -188,7 +187,7 @@ def _notice(value: PublishedThreshold, kind: Kind, evidence: Evidence) -> Notice
 
 
 def _above_user(path: str) -> str | None:
-    """Return the path above a user's context; None where it is none."""
+    """Return the path above a user's context; None for other contexts."""
     above, _, last = path.rpartition("/")
     return above if above and last.startswith(_USER) else None
 
@@ -204,7 +203,7 @@ def _numbers(value: PublishedThreshold) -> tuple[int, ...]:
 
 
 def encode_state(state: DetectorState) -> bytes:
-    """Return a state as it is stored."""
+    """Return a state's stored form."""
     return _LAYOUT.pack(
         _VERSION, *state.seen, state.known, state.since, state.flooding, state.on,
         *state.held, *state.usual, *state.drift, *state.reached,
@@ -212,7 +211,7 @@ def encode_state(state: DetectorState) -> bytes:
 
 
 def decode_state(raw: bytes | None) -> DetectorState | None:
-    """Return a stored state; None where there is none, or of a version that is not known here."""
+    """Return a stored state; None without one, or of an unknown version."""
     if raw is None or len(raw) != _LAYOUT.size or raw[0] != _VERSION:
         return None
     _version, *rest = _LAYOUT.unpack(raw)

@@ -1,7 +1,6 @@
-"""With how many partitions the tables below a worker's directory were learned.
+"""Records the number of partitions with which the tables in a worker's directory were learned.
 
-A key belongs to one partition of so many: with another number it belongs elsewhere, and what was
-learned would stay behind. Files only; deciding is the caller's.
+With another number a key belongs to another partition, and what was learned would be left behind.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 FILE: Final = "partitions"
-HOW: Final = "see docs/operations.md, 'Change the number of partitions'"
+HOW: Final = "see docs/how-to/partitions.md"
 
 
 class PartitionCount(NamedTuple):
-    """The number; `sure`: it was written down. Else it is that of the tables that are there, which
-    may be fewer: a worker need not have had every partition."""
+    """The number. `sure`: it was recorded; otherwise it is derived from the tables, which may be
+    fewer, because a worker need not have owned every partition."""
 
     number: int
     sure: bool
@@ -37,7 +36,7 @@ def read_count(worker: Path) -> PartitionCount | None:
 
 
 def write_count(worker: Path, partitions: int) -> None:
-    """Write the number down. Raises `OSError`."""
+    """Record the number. Raises `OSError`."""
     fresh = worker / f"{FILE}.new"
     fresh.write_text(f"{partitions}\n")
     fresh.replace(worker / FILE)

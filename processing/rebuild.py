@@ -1,8 +1,7 @@
-"""A partition's table made anew at a rebuild's place in the log. Pure: records in, rows out.
+"""Computes the table of a partition at a rebuild record. Pure: records in, rows out.
 
-The rows are those that were staged, and what the log says between them and the rebuild, applied by
-the core. So they follow from the log alone, whoever computes them, however often: the worker that
-takes them over, the one after it, and a replay.
+The rows are the staged ones, to which the core applies the records between them and the rebuild. So
+they follow from the log alone: a worker, the next one after a crash, and a replay compute the same.
 """
 
 from __future__ import annotations
@@ -39,32 +38,32 @@ from processing.task import PartitionTask, RowAhead
 from topics.control.messages import Rebuild, Staged, is_control
 
 AT_ONCE_BYTES: Final = 450_000
-"""Bytes of the rows in one record: as base64, in JSON, they have to fit one of 900 kB."""
+"""Most bytes of the rows in one record: as base64 in JSON they have to fit 900 kB."""
 
 UNREADABLE: Final = (ValueError, struct.error, msgspec.MsgspecError, RowAhead)
-"""What comes of rows that no worker wrote."""
+"""Raised by rows that no worker wrote."""
 
 Rows = dict[bytes, bytes]
 Row = tuple[bytes, bytes]
 Read = Callable[[range], AsyncIterator[RecordBatch]]
-"""Offsets of a partition to its records."""
+"""Takes offsets of a partition; returns its records."""
 
 
 class LogChanged(RuntimeError):
-    """The log did not hold the same records when it was read again: begin anew."""
+    """The log did not hold the same records when it was read again: restart the rebuild."""
 
     def __init__(self, log: range) -> None:
         super().__init__(
-            f"records between the offsets {log.start} and {log.stop} went while a rebuild was taken"
-            " over: retention is too short for it"
+            f"records between the offsets {log.start} and {log.stop} were deleted during a "
+            "rebuild: retention is too short for it"
         )
 
 
 class TableRebuild:
-    """The rows of one partition at a rebuild.
+    """Computes the rows of one partition at a rebuild.
 
-    Give `gather` all records of `log`, call `begin`, give `apply` all of them once more; then the
-    rows are there, unless it is `refused`.
+    Pass all records of `log` to `gather`, call `begin`, pass all of them to `apply`; then `rows`
+    returns the result, unless the rebuild is `refused`.
     """
 
     def __init__(
@@ -76,11 +75,11 @@ class TableRebuild:
         epoch: int,
         rules: LearningConfig,
     ) -> None:
-        """`offset`: where the rebuild is in the log."""
+        """`offset`: that of the rebuild record."""
         self.log = range(rebuild.offset + 1, offset)
-        """The offsets of what is to be read."""
+        """The offsets to read."""
         self.refused: str | None = None
-        """Why there are no rows: what was staged is not what was meant."""
+        """Why there are no rows: the staged ones are not those that the rebuild names."""
         self._rebuild, self._offset, self._epoch = rebuild, offset, epoch
         self._operators_key = rules.operators_key
         self._partition, self._partitions = partition, partitions
@@ -91,7 +90,7 @@ class TableRebuild:
         self._core = PartitionTask(partition, partitions, epoch, rules, self._rows.get)
 
     def gather(self, batch: RecordBatch) -> None:
-        """Take the staged rows out of records."""
+        """Collect the staged rows from records."""
         self._records += len(batch)
         for place, offset in enumerate(batch.offsets):
             headers = batch.headers.get(offset)
@@ -101,14 +100,14 @@ class TableRebuild:
             try:
                 control = read_control(value, headers, at, self._operators_key)
             except ValueError:
-                continue  # a dead letter: nothing of it holds
-            # Both name one partition, or neither does: `PartitionTask` has refused another rebuild.
-            meant = self._rebuild.id, self._rebuild.partition
-            if isinstance(control, Staged) and (control.id, control.partition) == meant:
+                continue  # a dead letter
+            # Both name this partition, or neither does: `PartitionTask` rejected other rebuilds.
+            expected = self._rebuild.id, self._rebuild.partition
+            if isinstance(control, Staged) and (control.id, control.partition) == expected:
                 self._staged[control.place] = control.rows
 
     def begin(self) -> bool:
-        """Take the staged rows up; return whether they are those that were meant."""
+        """Restore the staged rows; return whether they are those that the rebuild names."""
         wanted = self._rebuild.places
         missing = wanted - sum(place < wanted for place in self._staged)
         if missing:
@@ -119,7 +118,7 @@ class TableRebuild:
             self.refused = "the staged rows are not those that the rebuild names"
             return False
         try:
-            self._take_up(rows)
+            self._restore(rows)
         except UNREADABLE as error:
             self.refused = f"the staged rows cannot be read: {error}"
             return False
@@ -127,12 +126,12 @@ class TableRebuild:
             self.refused = f"the staged rows are of offset {found}, not {self._rebuild.offset}"
         return self.refused is None
 
-    def _take_up(self, rows: Sequence[Row]) -> None:
-        """Check the rows and restore them. Raises what is `UNREADABLE`."""
+    def _restore(self, rows: Sequence[Row]) -> None:
+        """Check and restore rows. Raises one of `UNREADABLE`."""
         unnamed = self._rebuild.partition is msgspec.UNSET and self._operators_key is not None
         if unnamed and not any(key.startswith((CONTEXT, SPOOL)) for key, _row in rows):
-            # Signed by an earlier version, and perhaps copied from another partition, for nothing
-            # in it says whose it is. Rows with an owner are checked below.
+            # Signed by an earlier version, and perhaps copied from another partition, because it
+            # names none. Rows that belong to a partition are checked below.
             raise ValueError(
                 "the rebuild names no partition and has no context that does; run `headstart "
                 "rebuild` of this version"
@@ -143,7 +142,7 @@ class TableRebuild:
         self._core.restore(rows)
 
     def _check(self, key: bytes, row: bytes) -> None:
-        """Raise what is `UNREADABLE` where a row is none that this partition can have."""
+        """Raise one of `UNREADABLE` where this partition cannot have a row."""
         if not key:
             raise ValueError("a row without a key")
         if not key.startswith((CONTEXT, SPOOL, DEFAULT)) or is_deleted(row):
@@ -161,7 +160,7 @@ class TableRebuild:
             refuse_implausible(path, decode_context(row))
 
     def apply(self, batch: RecordBatch) -> None:
-        """Apply what came after the staged rows."""
+        """Apply the records after the staged rows."""
         self._records -= len(batch)
         position = 0
         while position < len(batch):
@@ -171,10 +170,10 @@ class TableRebuild:
             self._rows.update(self._core.commit().rows)
 
     def rows(self) -> Rows:
-        """Return the partition's rows as they stand at the rebuild, none deleted.
+        """Return the partition's rows at the rebuild, without deleted ones.
 
-        Its own comes last, after those that say that the rebuild is done: until both are in the
-        table, all is done again. Raises `LogChanged`.
+        Its own row comes last, after those that mark the rebuild as done: until both are in the
+        table, a restart repeats the rebuild. Raises `LogChanged`.
         """
         if self._records:
             raise LogChanged(self.log)
@@ -190,7 +189,7 @@ class TableRebuild:
         return made
 
     def replacing(self, before: Iterable[bytes]) -> Iterator[Row]:
-        """Yield what makes a table these rows: markers of what is no more, then every row.
+        """Yield what turns a table into these rows: deletions of other keys, then every row.
 
         `before`: the keys that the table has.
         """
@@ -202,22 +201,22 @@ class TableRebuild:
 
 
 def staged_parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
-    """Cut rows into what goes into one record each, in order."""
+    """Split rows, in order, into chunks of one record each."""
     return chunk_rows(rows, AT_ONCE_BYTES)
 
 
 def digest_of(rows: Iterable[Row]) -> str:
-    """Return what tells some rows, in their order, from any others."""
+    """Return the digest of rows in their order."""
     found = sha256()
     for key, row in rows:
         found.update(b"%d %d " % (len(key), len(row)) + key + row)
     return found.hexdigest()
 
 
-async def feed(takeover: TableRebuild, read: Read) -> None:
-    """Have a takeover read what it needs."""
-    async for batch in read(takeover.log):
-        takeover.gather(batch)
-    if takeover.begin():
-        async for batch in read(takeover.log):
-            takeover.apply(batch)
+async def feed(rebuild: TableRebuild, read: Read) -> None:
+    """Pass a rebuild the records that it needs."""
+    async for batch in read(rebuild.log):
+        rebuild.gather(batch)
+    if rebuild.begin():
+        async for batch in read(rebuild.log):
+            rebuild.apply(batch)

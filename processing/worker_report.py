@@ -1,7 +1,7 @@
-"""What a worker says of itself, and when it is taken for stuck. Pure: the time is passed in.
+"""A worker's report of its progress, and the rule by which it counts as stuck. Pure.
 
-The worker writes the report and judges itself by it (agents/health/reporter.py); the supervisor
-reads it and judges too, because a worker whose loop hangs cannot.
+The worker writes the report and applies the rule itself (agents/health/reporter.py); so does the
+supervisor, because a worker whose event loop hangs cannot.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from typing import Final
 
 import msgspec
 
+WORKERS: Final = ("episodes", "thresholds", "history")
+STUCK_AFTER_S: Final = 30.0
+"""Without a report, or without progress while there is work, for so long: stuck."""
 REPORT_FILE: Final = "progress"
 """The report's name in a worker's own directory."""
 LONGEST_STEP_S: Final = 5.0
-"""Most seconds that one look may add: while nobody looked, nothing is known."""
+"""Most seconds that one observation may add: between two observations nothing is known."""
 
 FIRST_REPORT: Final = 4
-"""So many times longer may the first report take: a start killed early makes the next one slow."""
+"""The first report may take so many times longer: killing a slow start makes the next one slow."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,35 +33,35 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     """Partitions are assigned and their rows restored."""
     done: Mapping[int, int] = {}
-    """Everything below took effect."""
+    """Everything below these took effect."""
     lag: Mapping[int, int] = {}
-    """Offsets beyond that can be read; as the broker last said."""
+    """Readable offsets from there on, as last reported by the broker."""
     held_back: Mapping[int, int] = {}
-    """Offsets that cannot be read yet, because a transaction is open: no work to be done."""
+    """Offsets that are not readable yet, because a transaction is open; not lag."""
     restored: Mapping[int, int] = {}
-    """The changelog offset that the table has come to; only while it is restored."""
+    """The changelog offset that the table has reached; only during recovery."""
     opened: int = 0
-    """Partitions taken up since the process began."""
+    """Partitions opened since the process began."""
     dead_letters: int = 0
-    """Records and events refused since the process began."""
+    """Records and events rejected since the process began."""
     lost: int = 0
-    """Records that retention deleted before they were taken in, since the process began."""
+    """Records that retention deleted before they were read, since the process began."""
     away: tuple[str, ...] = ()
-    """Services that do not answer."""
+    """Services that cannot be reached."""
     repaired: Mapping[str, int] = {}
-    """Values of Redis that it has replaced, by what was wrong with them."""
+    """Values in Redis that it replaced, by what was wrong with them."""
     contested: int = 0
     """Contexts whose value something else keeps writing to Redis."""
     kept: int = 0
     """Modes and overrides in Redis that no command set, and that stay because they restrict."""
     waits_for: tuple[str, ...] = ()
-    """What it cannot go on without, and does not have."""
+    """Services that it cannot continue without, and cannot reach."""
     reason: str = ""
-    """Why its start waits, as far as it knows; without passwords."""
+    """Why its start waits, if known; without passwords."""
 
     @property
     def waiting(self) -> str | None:
-        """What it waits for, and why where that is known; None: for nothing."""
+        """What it waits for, and why if known; None: nothing."""
         if not self.waits_for:
             return None
         return f"waits for {', '.join(self.waits_for)}" + (
@@ -67,7 +70,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_work(self) -> bool:
-        """Whether it should be moving: starting up, or behind."""
+        """Whether it should make progress: it starts up, or lags."""
         return not self.ready or any(lag > 0 for lag in self.lag.values())
 
 
@@ -81,7 +84,7 @@ def encode_report(report: Report) -> bytes:
 
 
 def decode_report(raw: bytes) -> Report | None:
-    """Return the report in `raw`, or None where there is none."""
+    """Return the report in `raw`; None where it is invalid."""
     try:
         return _decode(raw)
     except msgspec.DecodeError:
@@ -89,37 +92,36 @@ def decode_report(raw: bytes) -> Report | None:
 
 
 class Watchdog:
-    """Judges one process by its reports: silent, or standing still with work to do.
+    """Detects from its reports that a process is silent, or makes no progress on its work.
 
-    Example: `why = Watchdog(30.0).observe(now, report)`, again and again; a text says why it is
-    stuck, None that it is not.
+    Call `observe` regularly: `why = watchdog.observe(now, report)`.
     """
 
     def __init__(self, stuck_after_s: float) -> None:
         """`stuck_after_s`: seconds; 0: never."""
         self._limit = stuck_after_s
-        self._looked: float | None = None
-        self._said: int | None = None
+        self._last: float | None = None
+        self._reported_at: int | None = None
         self._reached: dict[tuple[str, int], int] = {}
         self._silent_s = self._still_s = 0.0
 
     def observe(self, now: float, report: Report | None) -> str | None:
-        """Look at the newest report of the process, None if it has made none yet.
+        """Evaluate the newest report of the process, None before its first.
 
-        `now`: seconds of any clock that never goes back.
+        `now`: seconds of a monotonic clock. Returns why the process is stuck; None: it is not.
         """
-        step = 0.0 if self._looked is None else min(max(0.0, now - self._looked), LONGEST_STEP_S)
-        self._looked = now
-        said = None if report is None else report.at
-        self._silent_s = self._silent_s + step if said == self._said else 0.0
-        self._said = said
+        step = 0.0 if self._last is None else min(max(0.0, now - self._last), LONGEST_STEP_S)
+        self._last = now
+        at = None if report is None else report.at
+        self._silent_s = self._silent_s + step if at == self._reported_at else 0.0
+        self._reported_at = at
         if report is not None and (self._moved(report) or not _should_move(report)):
             self._still_s = 0.0
         else:
             self._still_s += step
-        return self._verdict(report)
+        return self._why_stuck(report)
 
-    def _verdict(self, report: Report | None) -> str | None:
+    def _why_stuck(self, report: Report | None) -> str | None:
         if self._limit <= 0:
             return None
         if self._silent_s > self._limit * (FIRST_REPORT if report is None else 1):
@@ -132,7 +134,7 @@ class Watchdog:
         return f"it lags by {behind} records and has made no progress for {self._still_s:.0f} s"
 
     def _moved(self, report: Report) -> bool:
-        """Return whether anything is further than it ever was: going round in circles is not."""
+        """Return whether anything got further than ever before; repeating work does not count."""
         marks = {("opened", 0): report.opened}
         marks |= {("done", partition): offset for partition, offset in report.done.items()}
         marks |= {("restored", partition): offset for partition, offset in report.restored.items()}

@@ -23,6 +23,7 @@ from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from processing.config import DEEPEST, LearningConfig, Objectives
 from processing.records.dlq_limits import DlqLimits
+from processing.worker_report import STUCK_AFTER_S
 from settings.file import SettingsFile, SettingsFileError, read_file
 from settings.variables import misspelt
 from topics.catalogue import DAY_MS
@@ -85,7 +86,9 @@ class Settings(BaseSettings):
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
     stuck_after_s: float = Field(
-        30.0, ge=0, description="seconds without progress after which a worker is ended; 0: never"
+        STUCK_AFTER_S,
+        ge=0,
+        description="seconds without progress after which a worker is ended; 0: never",
     )
     health: str = Field("", description="where a worker answers health checks, host:port")
 

@@ -50,7 +50,7 @@ class PartitionsChanged(RuntimeError):
             f"{EVENTS.name} has {found} partitions, its log epoch was created for {expected}: keys "
             "would change owners, so workers do not start. Nothing is lost, and nothing has to be "
             "deleted yet: `headstart thresholds export FILE` still reads what was learned; then "
-            "see docs/operations.md, 'Change the number of partitions'"
+            "see docs/how-to/partitions.md"
         )
 
 
@@ -61,7 +61,7 @@ class PartitionsDiffer(RuntimeError):
         super().__init__(
             f"{EVENTS.name} has {found} partitions, and {wanted} were asked for: existing topics "
             f"keep their number. Use --partitions {found}, or leave it out; to change the "
-            "number, see docs/operations.md, 'Change the number of partitions'. Nothing was changed"
+            "number, see docs/how-to/partitions.md. Nothing was changed"
         )
 
 

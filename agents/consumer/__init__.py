@@ -1,5 +1,5 @@
-"""One Faust message per fetch and partition, instead of one per record.
+"""Fetches batches and hands them to partitions in order: one Faust message per fetch.
 
-Leans on private names of aiokafka 0.14.0 and Faust 0.15.3; tests/agents holds it equal to the
-stock path. Changelogs are read by `agents/thresholds/recovery.py`, never through Faust.
+It uses private names of aiokafka 0.14.0 and Faust 0.15.3, which are therefore pinned; tests/agents
+holds it equal to the stock path. Changelogs are read by `agents/thresholds/recovery.py`, not Faust.
 """

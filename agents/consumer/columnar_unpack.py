@@ -1,4 +1,4 @@
-"""A fetched partition unpacked by compiled code, without an object for each record."""
+"""Unpacks a fetched partition by compiled code, without an object for each record."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from topics.kafka.decompression import TooLarge, decompressed
 from topics.kafka.fetch_patch import RetainedRecords
 from topics.kafka.readable_batches import header_name
 
-MOST_RECORD: Final = 2_000
-"""Bytes of a record, on average, up to which the last of a fetch need not be scanned."""
+MAX_RECORD: Final = 2_000
+"""Bytes of an average record up to which the last of a fetch need not be scanned."""
 
 
-class _Room:
-    """A fetch, room for its records, and how much that is."""
+class _Columns:
+    """A fetch, and columns for its records."""
 
     def __init__(self, records: RetainedRecords, first: int, compiled: Any) -> None:
-        """`first`: the offset from which on."""
+        """`first`: the first offset to take."""
         self._compiled, self.end = compiled, len(records.data)
         self.data = np.frombuffer(records.data, np.uint8)
         self._buffer = self.data
@@ -31,7 +31,7 @@ class _Room:
         self.state = np.array([records.cursor, 0, 0, first], np.int64)
 
     def add(self, section: bytes) -> int:
-        """Put the records of a compressed batch behind what there is; return where they begin."""
+        """Append the decompressed records of a batch to the data; return where they begin."""
         begin, end = len(self.data), len(self.data) + len(section)
         if end > len(self._buffer):
             grown = np.empty(2 * end, np.uint8)
@@ -43,7 +43,7 @@ class _Room:
         return begin
 
     def batch(self, tp: Any, begin: int, end: int) -> ColumnarRecordBatch:
-        """Return what there is, fetched from offset `begin` on; `end` is the next to fetch."""
+        """Return the records, fetched from offset `begin` on; `end` is the next to fetch."""
         compiled = self._compiled
         rows = self.columns[: self.state[compiled.RECORDS]]
         columns = rows.T.copy()
@@ -61,13 +61,13 @@ class _Room:
         )  # fmt: skip
 
     def _padded(self, records: int) -> Any:
-        """Return the bytes, with a word more, which a scanner needs behind what it reads.
+        """Return the data with one more word, which the scanner needs behind what it reads.
 
-        Without, where there are so many records that the last is not worth copying all.
+        Without it where there are so many records that scanning the last is not worth a copy.
         """
         padded, size = self._buffer[: len(self.data) + WORD], len(self.data)
         if len(padded) < size + WORD:
-            if size < MOST_RECORD * records:
+            if size < MAX_RECORD * records:
                 return self.data
             padded = np.concatenate((self.data, np.zeros(WORD, np.uint8)))
         padded.flags.writeable = False
@@ -77,49 +77,49 @@ class _Room:
 def unpack(
     source: Any, tp: Any, most_bytes: int, compiled: Any
 ) -> tuple[ColumnarRecordBatch | None, bool]:
-    """Return records of an aiokafka `PartitionRecords` of kept ones; whether more are left.
+    """Return the records of an aiokafka `PartitionRecords`, and whether more are left.
 
-    None where compiled code cannot read what comes next: then `rest` of them is aiokafka's.
+    None where compiled code cannot read the next batch: aiokafka then reads the rest.
     """
     records: RetainedRecords = source._records
     begin, section, cursor = source.next_fetch_offset, 0, records.cursor
-    room = _Room(records, begin, compiled)
+    target = _Columns(records, begin, compiled)
     while True:
-        words = words_in(room.data)
+        words = words_in(target.data)
         why = compiled.unpack(
-            words, room.data, room.end, section, source._check_crcs, begin, most_bytes,
-            room.state, room.columns,
+            words, target.data, target.end, section, source._check_crcs, begin, most_bytes,
+            target.state, target.columns,
         )  # fmt: skip
-        records.cursor = int(room.state[compiled.CURSOR])
-        source.next_fetch_offset = int(room.state[compiled.NEXT])
+        records.cursor = int(target.state[compiled.CURSOR])
+        source.next_fetch_offset = int(target.state[compiled.NEXT])
         section = 0
         if why == compiled.COMPRESSED and (held := _decompressed(records, compiled)):
-            section = room.add(held)
+            section = target.add(held)
         elif why != compiled.TAKEN:
             break
     left = why != compiled.ALL
-    if not room.state[compiled.RECORDS]:
+    if not target.state[compiled.RECORDS]:
         return None, left
     try:
-        return room.batch(tp, begin, source.next_fetch_offset), left
-    except CorruptRecordException:  # headers: whose they are is seen one by one
+        return target.batch(tp, begin, source.next_fetch_offset), left
+    except CorruptRecordException:  # in headers: reading one by one finds the record
         records.cursor, source.next_fetch_offset = cursor, begin
         return None, True
 
 
 def _decompressed(records: RetainedRecords, compiled: Any) -> bytes:
-    """Return the records of the batch at the cursor; nothing where that is not possible."""
+    """Return the records of the batch at the cursor, decompressed; empty where that fails."""
     at, data = records.cursor, records.data
     end = at + compiled.BEFORE_LENGTH + int.from_bytes(data[at + 8 : at + 12], "big")
     codec = data[at + compiled.ATTRIBUTES + 1] & compiled.CODEC
     try:
         return decompressed(codec, data[at + compiled.HEADER : end])
-    except (CorruptRecordException, TooLarge):  # aiokafka looks at the checksum first
+    except (CorruptRecordException, TooLarge):  # aiokafka checks the checksum first
         return b""
 
 
 def _headers(rows: Any, data: Any, compiled: Any) -> dict[int, Headers]:
-    """Return the headers of those records that have any, by offset."""
+    """Return the headers of records that have any, by offset."""
     found = {}
     for row in rows[rows[:, compiled.HEADERS] >= 0].tolist():
         span = data[row[compiled.HEADERS] : row[compiled.HEADERS + 1]].tobytes()

@@ -1,7 +1,7 @@
-"""Faust's consumer and transport on the record path.
+"""Faust's consumer and transport, changed to fetch batch-wise.
 
-Offsets are not acknowledged message by message: whoever processes a partition reports the next
-offset with `Consumer.done`, and that is what is committed, as a hint (the truth is in our rows).
+Offsets are not acknowledged message by message: the agent reports the next offset of a partition
+with `Consumer.done`. It is committed as a hint; the rows hold the offset that counts.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ FETCH_WAIT_MS: Final = 25
 """How long a broker may hold a fetch. Kafka answers at once when there is data, so this only costs
 an idle worker some requests; the embedded broker looks for data twice in that time, and Faust's
 1,500 ms made a threshold 750 ms late."""
-BESIDES_BYTES: Final = 4_000_000
-"""What one answer of a broker may hold besides the most of one partition. aiokafka copies it twice,
-so its own 50 MB are 150 of memory in a backlog, and bring nothing."""
+EXTRA_FETCH_BYTES: Final = 4_000_000
+"""Of one fetch response, besides the maximum of one partition. aiokafka copies it twice, so its
+default of 50 MB takes 150 MB in a backlog, and gains nothing."""
 
 
 Fetch = list[tuple[TP, RecordBatch]]
-"""What one call of the fetch loop brings, by partition: the value of a message."""
+"""The batches of one call of the fetch loop: the value of a message."""
 
 
 class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
     """Fetches source topics batch-wise."""
 
     async def on_thread_stop(self) -> None:
-        """Disconnect; leave the group where somebody else can take over at once.
+        """Disconnect; leave the group if another member can take over.
 
-        A static member that only disconnects keeps its partitions for the whole session timeout,
-        while nobody works on them. The only member keeps them: it will be back, and an empty group
-        makes the next one wait (Kafka's group.initial.rebalance.delay.ms).
+        A static member that only disconnects keeps its partitions, unprocessed, for the whole
+        session timeout. The only member keeps them: it will return, and an empty group makes the
+        next member wait (Kafka's group.initial.rebalance.delay.ms).
         """
         consumer = self._consumer
-        if consumer is not None and not self._holds_everything(consumer):
+        if consumer is not None and not self._owns_all_partitions(consumer):
             consumer._coordinator._group_instance_id = None  # aiokafka: static members never leave
         await super().on_thread_stop()
 
-    def _holds_everything(self, consumer: Any) -> bool:
-        held = {(tp.topic, tp.partition) for tp in consumer.assignment()}
+    def _owns_all_partitions(self, consumer: Any) -> bool:
+        owned = {(tp.topic, tp.partition) for tp in consumer.assignment()}
         return all(
-            (topic, partition) in held
+            (topic, partition) in owned
             for topic in self.app.source_topics
             for partition in consumer.partitions_for_topic(topic) or ()
         )
@@ -67,17 +67,17 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer._fetch_max_wait_ms = self.app.gather_ms
         consumer._fetch_min_bytes = self.app.gather_bytes
         consumer._max_partition_fetch_bytes = self.app.partition_bytes
-        consumer._fetch_max_bytes = self.app.partition_bytes + BESIDES_BYTES
+        consumer._fetch_max_bytes = self.app.partition_bytes + EXTRA_FETCH_BYTES
         return consumer
 
     async def crash(self, reason: BaseException) -> None:
-        """End the process: without this thread nothing is fetched any more."""
+        """End the process: nothing is fetched without this thread."""
         exit_fatally("consumer", reason)
 
     async def _highwaters(self, partitions: Iterable[TP]) -> Mapping[TP, int]:
         """Return the last stable offsets: the ends that this consumer can reach.
 
-        Of a changelog, its beginning: tables are restored by us, Faust shall find nothing to do.
+        Of a changelog, its beginning: recovery is not Faust's, so it must find nothing to restore.
         """
         kafka = ",".join(server_list(self.transport.url, self.transport.default_port))
         states = await describe_topics(kafka, {tp.topic for tp in partitions})
@@ -110,7 +110,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
                 self.app.source_topics,
                 timeout or 0.0,
                 max_records,
-                self.consumer.held,
+                self.consumer.paused,
                 self.app.prefetch_scan,
                 self.app.partition_bytes,
             )
@@ -123,8 +123,8 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         self._done: dict[TP, int] = {}
         self._committable: dict[TP, int] = {}
         self._positions: Mapping[TP, int] = {}
-        self.held: set[TP] = set()
-        """Partitions of which enough waits already."""
+        self.paused: set[TP] = set()
+        """Partitions whose queue is full."""
         super().__init__(*args, **kwargs)
 
     def _new_consumer_thread(self) -> ConsumerThread:
@@ -134,10 +134,10 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         self,
         timeout: float,  # noqa: ASYNC109 - Faust's signature
     ) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
-        """Yield what was fetched of all source partitions as one message; of others each record.
+        """Yield one message for all source partitions that were fetched; of others each record.
 
-        Faust makes two tasks for each message and waits for them: with one for every partition the
-        next fetch was asked for when its records were 10 ms old.
+        Faust makes two tasks for each message and waits for them: with a message per partition,
+        records were 10 ms old when the next fetch was requested.
         """
         generation = self.app.consumer_generation_id
         records, active = await self._wait_next_records(timeout)
@@ -156,7 +156,7 @@ class Consumer(StockConsumer):  # type: ignore[misc]
                     yield tp, self._to_message(tp, record)
         if fetch:
             tp = fetch[0][0]
-            self._read_offset.pop(tp, None)  # or Faust takes what was sought again for old
+            self._read_offset.pop(tp, None)  # or Faust drops what is fetched again as old
             yield tp, self._message(fetch)
 
     def _message(self, fetch: Fetch) -> ConsumerMessage:
@@ -183,15 +183,15 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         if commit:
             self._committable[tp] = end
 
-    def hold(self, tp: TP, full: bool) -> None:
-        """Fetch nothing more of a partition, or go on with it.
+    def pause(self, tp: TP, paused: bool) -> None:
+        """Pause or resume a partition.
 
-        Not by Faust's own pressure: it looks only once a second where all partitions are full.
+        Not by Faust's own back-pressure, which checks only once a second when all are paused.
         """
-        (self.held.add if full else self.held.discard)(tp)
+        (self.paused.add if paused else self.paused.discard)(tp)
 
     def commit_done(self, tp: TP) -> None:
-        """Commit what was reported of a partition and held back."""
+        """Commit what was reported of a partition without `commit`."""
         if tp in self._done:
             self._committable[tp] = self._done[tp]
 
@@ -208,31 +208,31 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         return self._committable.get(tp)
 
     async def commit_and_end_transactions(self) -> None:
-        """Commit what was done last, also where a commit is under way: Faust takes it for this."""
+        """Commit the last offsets; Faust would take a commit in flight for this one."""
         await self.maybe_wait_for_commit_to_finish()
         await super().commit_and_end_transactions()
 
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
-        """Do nothing: holes are known from fetch positions, not from offsets seen."""
+        """Do nothing: gaps are found by fetch positions, not by the offsets of records."""
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Let work in flight finish, then forget what was done under the old assignment."""
-        await self.app.drain_lanes()
+        """Let work in flight finish, then clear the offsets of the old assignment."""
+        await self.app.drain_queues()
         await super().on_partitions_revoked(revoked)
         self._done.clear()
         self._committable.clear()
         self._positions = {}
-        self.held.clear()
+        self.paused.clear()
 
     async def prepare_positions(self) -> None:
-        """Ask the app where to begin, once tables are recovered and before anything flows."""
+        """Open the partitions, after Faust's recovery and before anything is fetched."""
         await super().perform_seek()
         committed = {tp: offset or 0 for tp, offset in self._committed_offset.items()}
         assigned = {tp for tp in self.assignment() if tp.topic in self.app.source_topics}
         self._positions = await self.app.positions(assigned, committed)
 
     async def perform_seek(self) -> None:
-        """Seek to where our own records say work stopped, not to the committed offsets."""
+        """Seek to the positions that the app returned, not to the committed offsets."""
         await super().perform_seek()
         assigned = self.assignment()
         positions = {tp: offset for tp, offset in self._positions.items() if tp in assigned}
@@ -241,16 +241,16 @@ class Consumer(StockConsumer):  # type: ignore[misc]
 
 
 class Transport(StockTransport):  # type: ignore[misc]
-    """aiokafka transport with the consumer above."""
+    """Faust's aiokafka transport with this consumer."""
 
     Consumer = Consumer
 
 
 class RecordBatchSchema(Schema):  # type: ignore[misc]
-    """Hands the fetch over as it is: decoding, and its errors, are the agent's."""
+    """Passes the fetch on unchanged: the agent decodes it and handles errors."""
 
     def compile(self, app: Any, **_kwargs: Any) -> Callable[..., Awaitable[Any]]:
-        """Return Faust's decode function for a topic on the record path."""
+        """Return Faust's decode function for a source topic."""
         create_event = app.create_event
 
         async def decode(message: Any, **_propagate: bool) -> Any:

@@ -1,4 +1,4 @@
-"""The fetch loop: source topics come as `RecordBatch`, every other topic as aiokafka gives it."""
+"""The fetch loop: returns source topics as `RecordBatch`, other topics as aiokafka does."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from aiokafka.consumer.fetcher import FetchResult
 
-from agents.consumer.fetch_to_batch import MOST_BYTES, to_record_batch
+from agents.consumer.fetch_to_batch import MAX_BYTES, to_record_batch
 from processing.records.batch import RecordBatch
 
-HELD_BACK_S: Final = 0.02
+PAUSED_POLL_S: Final = 0.02
 
-LookAhead = Callable[[Any, RecordBatch], None]
-"""Shown the batch of a partition, in the thread that fetches."""
+PrefetchScan = Callable[[Any, RecordBatch], None]
+"""Called with the batch of a partition, in the thread that fetches."""
 
 
 async def fetched_records(
@@ -24,14 +24,14 @@ async def fetched_records(
     sources: AbstractSet[str],
     timeout_s: float,
     max_records: int | None,
-    held: AbstractSet[Any] = frozenset(),
-    prefetch_scan: LookAhead | None = None,
-    most_bytes: int = MOST_BYTES,
+    paused: AbstractSet[Any] = frozenset(),
+    prefetch_scan: PrefetchScan | None = None,
+    most_bytes: int = MAX_BYTES,
 ) -> dict[Any, list[Any]]:
-    """Return what is fetched, by partition; wait up to `timeout_s` seconds for something.
+    """Return what was fetched, by partition; wait up to `timeout_s` seconds for it.
 
-    Of partitions in `held`, which may change meanwhile, nothing is taken; of the others batches of
-    about `most_bytes` of records. `prefetch_scan` is shown every batch.
+    Partitions in `paused`, which may change meanwhile, are skipped; of the others it returns
+    batches of about `most_bytes` of records. `prefetch_scan` is called with every batch.
     Mirrors `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
     """
     loop = asyncio.get_running_loop()
@@ -39,13 +39,15 @@ async def fetched_records(
     while True:
         if fetcher._subscriptions.reassignment_in_progress:
             await fetcher._subscriptions.wait_for_assignment()
-        drained = _take(fetcher, partitions, sources, max_records, held, prefetch_scan, most_bytes)
+        drained = _take(
+            fetcher, partitions, sources, max_records, paused, prefetch_scan, most_bytes
+        )
         remaining = deadline - loop.time()
         if drained or remaining <= 0:
             return drained
         if fetcher._records:
-            # Held back for partitions under pressure, which may be over before anything arrives.
-            remaining = min(remaining, HELD_BACK_S)
+            # Of paused partitions, which may resume before anything arrives.
+            remaining = min(remaining, PAUSED_POLL_S)
         waiter = fetcher._create_fetch_waiter()
         done, _pending = await asyncio.wait([waiter], timeout=remaining)
         if not done or fetcher._closed:
@@ -59,13 +61,13 @@ def _take(
     partitions: AbstractSet[Any] | None,
     sources: AbstractSet[str],
     max_records: int | None,
-    held: AbstractSet[Any],
-    prefetch_scan: LookAhead | None,
+    paused: AbstractSet[Any],
+    prefetch_scan: PrefetchScan | None,
     most_bytes: int,
 ) -> dict[Any, list[Any]]:
     drained: dict[Any, list[Any]] = {}
     for tp in list(fetcher._records):
-        if (partitions and tp not in partitions) or tp in held:
+        if (partitions and tp not in partitions) or tp in paused:
             if not fetcher._subscriptions.is_assigned(tp):
                 del fetcher._records[tp]
             continue
@@ -93,6 +95,6 @@ def _take(
 
 
 def _forget(fetcher: Any, tp: Any) -> None:
-    """Free the place of a partition, so that it is fetched from again."""
+    """Drop a partition's result, so that it is fetched again."""
     del fetcher._records[tp]
     fetcher._notify(fetcher._wait_consume_future)

@@ -1,4 +1,4 @@
-"""A fetched partition drained into one `RecordBatch`, without a ConsumerRecord per record.
+"""Converts a fetched partition to one `RecordBatch`, without a ConsumerRecord per record.
 
 Follows `aiokafka.consumer.fetcher.PartitionRecords._unpack_records` step by step: CRC, aborted
 transactions, control batches, holes left by compaction, and the position after them.
@@ -15,31 +15,31 @@ from processing.records.batch import RecordBatch, record_bytes
 from topics.kafka.fetch_patch import RetainedRecords
 from topics.kafka.readable_batches import UnreadableBatch
 
-MOST_BYTES: Final = 4_194_304
-"""Records in one batch, and one Kafka batch more: all that a fetch brings where nothing is
-compressed. A compressed one may hold ten times as much, too much to wait or to be applied at once:
-a worker that gets little CPU would stand still for longer than its session, and again after it."""
+MAX_BYTES: Final = 4_194_304
+"""Of the records in one batch, plus one Kafka batch: all of a fetch that is not compressed. A
+compressed one may hold ten times as much, too much to be queued or applied at once: a worker that
+gets little CPU would stall beyond its session timeout, and again after its restart."""
 
-LEAST_BYTES: Final = 20_000
-"""Of a fetch, as it is sent, from which on compiled code unpacks it: a call takes 20 us, and what
-is little is not scanned anyway."""
+MIN_COMPILED_BYTES: Final = 20_000
+"""Of a fetch, as it is sent, from which on compiled code unpacks it: a call takes 20 us, and small
+fetches are not scanned anyway."""
 
 
-def to_record_batch(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
+def to_record_batch(fetched: Any, most_bytes: int = MAX_BYTES) -> RecordBatch | None:
     """Return what is left in an aiokafka `FetchResult` and move the consumer's position.
 
-    From `most_bytes` of records on the rest stays in it. None where nothing may be returned
-    (partition paused, revoked or sought elsewhere). A batch without records where only markers,
-    aborted records and holes were fetched: their offsets count as processed too, or they would be
-    taken for lag and for a gap. Before a batch whose checksum does not match it ends, so that the
-    batch is fetched again; where it is the same again it is one record
+    It stops after `most_bytes` of records, and leaves the rest for the next call. Returns None
+    where nothing may be returned (partition paused, revoked or sought elsewhere), and a batch
+    without records where only markers, aborted records and holes were fetched: their offsets count
+    as processed too, or they would look like lag and a gap. It also stops before a batch whose
+    checksum does not match, so that the batch is fetched again; the same bytes again are one record
     (`topics.kafka.readable_batches`).
     """
     tp = fetched._topic_partition
     if not fetched.has_more():
         return None
     source = fetched._partition_records
-    # A generator that refers back: with it megabytes stay until a collection of everything.
+    # A generator in a reference cycle, which keeps megabytes until a full garbage collection.
     source._records_iterator = None
     if not fetched.check_assignment(tp):
         return None
@@ -49,28 +49,30 @@ def to_record_batch(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch |
         batch, rest = _unpacked(source, tp, most_bytes)
         end = _readable_end(source, fetched._assignment.state_value(tp))
         if batch is not None and batch.begin < end < batch.end:
-            # A damaged batch says that it ends behind the log: what comes next would be skipped.
+            # A damaged batch claims to end beyond the log: the next records would be skipped.
             batch.end = source.next_fetch_offset = end
         fetched._update_position()
         if batch is not None:
-            batch.behind = max(0, end - batch.end)
+            batch.lag = max(0, end - batch.end)
     finally:
-        if not rest:  # also after an error: it must not be taken without what could not be read
+        if (
+            not rest
+        ):  # also after an error: what follows must not be returned without the unreadable part
             fetched._partition_records = None
     return batch
 
 
 def _unpacked(source: Any, tp: Any, most_bytes: int) -> tuple[RecordBatch | None, bool]:
-    """Return what there is, None for nothing; whether something is left that can be taken later."""
+    """Return the batch, None if empty, and whether more is left for the next call."""
     compiled = kernels()
     begin = source.next_fetch_offset
     records = source._records
     if (
         compiled is not None
         and type(records) is RetainedRecords
-        and len(records.data) >= LEAST_BYTES
+        and len(records.data) >= MIN_COMPILED_BYTES
     ):
-        # Not before: it takes numpy, which only who has compiled code needs.
+        # Imports numpy, which is not needed without compiled code.
         from agents.consumer.columnar_unpack import unpack
 
         packed, rest = unpack(source, tp, most_bytes, compiled)
@@ -84,7 +86,7 @@ def _unpacked(source: Any, tp: Any, most_bytes: int) -> tuple[RecordBatch | None
 
 
 def _record_by_record(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
-    """Append what aiokafka's own code reads; return whether something is left for later."""
+    """Append the records that aiokafka's own code reads; return whether more is left."""
     records, size = source._records, 0
     while records.has_next():
         if size >= most_bytes:
@@ -94,17 +96,17 @@ def _record_by_record(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
             source.next_fetch_offset = records_of.next_offset
             continue
         size += _append(batch, records_of, source.next_fetch_offset, most_bytes)
-        # Also past the records that compaction took from the end of the batch.
+        # Also past records that compaction removed from the end of the batch.
         source.next_fetch_offset = records_of.next_offset
     return False
 
 
 def _append(batch: RecordBatch, records_of: Any, first: int, most_bytes: int) -> int:
-    """Append records from offset `first` on, where a fetch may begin; return their bytes."""
+    """Append records from offset `first` on; return their bytes."""
     offsets, timestamps = batch.offsets.append, batch.timestamps.append
     keys, values = batch.keys.append, batch.values.append
     size = 0
-    for record in records_of:  # once over all of them: each attribute costs as much as a list
+    for record in records_of:  # one loop: reading an attribute costs as much as a list
         offset, value = record.offset, record.value
         if offset < first:
             continue
@@ -112,9 +114,9 @@ def _append(batch: RecordBatch, records_of: Any, first: int, most_bytes: int) ->
         timestamps(record.timestamp)
         keys(record.key)
         values(value)
-        # What cannot be read takes as long as a fetch, however little it is.
-        whole = type(record) is UnreadableBatch
-        size += most_bytes if whole else record_bytes(record.key, value, record.headers)
+        # Ends the batch: an unreadable record takes as long as a whole fetch.
+        unreadable = type(record) is UnreadableBatch
+        size += most_bytes if unreadable else record_bytes(record.key, value, record.headers)
         if record.headers:
             batch.headers[offset] = record.headers
     return size

@@ -1,6 +1,6 @@
-"""Puts in order what is fetched: old batches dropped, gaps and holes fetched again.
+"""Admits fetches in order: drops old ones, and fetches gaps and holes again.
 
-Knows neither Faust nor Kafka; whoever fetches is the `FetchSource`.
+Knows neither Faust nor Kafka; `FetchSource` is the part of a consumer that it needs.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ log = structlog.get_logger()
 HOLE_WAIT_S: Final = 0.01
 
 Place = TypeVar("Place")
-"""Whatever names a partition."""
-Place_contra = TypeVar("Place_contra", contravariant=True)
+"""Identifies a partition."""
 
 
-class FetchSource(Protocol[Place_contra]):
-    """Where batches come from."""
+class FetchSource(Protocol[Place]):
+    """Where batches come from: a consumer."""
 
-    async def earliest(self, place: Place_contra, /) -> int:
-        """Return the first offset that is still there."""
+    async def earliest_offsets(self, place: Place, /) -> Mapping[Place, int]:
+        """Return the first offset that the log still has."""
         ...
 
-    async def seek(self, place: Place_contra, offset: int, /) -> None:
-        """Fetch from `offset` on."""
+    async def seek_wait(self, positions: Mapping[Place, int], /) -> None:
+        """Fetch each from this offset on, and drop what was fetched beyond."""
         ...
 
 
 class FetchSequencer(Generic[Place]):
-    """The source partitions of one assignment: which batch may be taken next."""
+    """Decides for the partitions of one assignment which batch is the next one."""
 
     def __init__(
         self,
@@ -47,36 +46,39 @@ class FetchSequencer(Generic[Place]):
         holes_are_real: bool,
         on_lost: Callable[[int], None] = lambda _records: None,
     ) -> None:
-        """`begin`: where each partition begins. See `OffsetTracker` for the holes.
+        """`begin`: the first offset of each partition. `holes_are_real`: see `OffsetTracker`.
 
-        `on_lost` is told how many records the log no longer has.
+        `on_lost`: called with the number of records that the log no longer has.
         """
         self.positions: OffsetTracker[Place] = OffsetTracker(begin, holes_are_real=holes_are_real)
         self._source, self._on_lost = source, on_lost
         self._log = log.bind(group=group)
 
     async def admit(self, place: Place, batch: RecordBatch) -> bool:
-        """Return whether `batch` is to be processed; otherwise see that the right one comes."""
+        """Return whether `batch` is to be processed; otherwise have the right one fetched."""
         if place not in self.positions:
             return False
-        verdict = self.positions.judge(place, batch)
-        if verdict is FetchDecision.GAP:
+        decision = self.positions.judge(place, batch)
+        if decision is FetchDecision.GAP:
             await self._skip_lost(place)
-            verdict = self.positions.judge(place, batch)
-        if verdict is FetchDecision.GAP:
+            decision = self.positions.judge(place, batch)
+        if decision is FetchDecision.GAP:
             self._log.warning("fetch.gap", **self._where(place), got=batch.begin)
-            await self._source.seek(place, self.positions[place])
-        elif verdict is FetchDecision.HOLE:
+            await self._fetch_again(place)
+        elif decision is FetchDecision.HOLE:
             self._log.info("fetch.hole", **self._where(place), missing=missing(batch))
             await asyncio.sleep(HOLE_WAIT_S)
-            await self._source.seek(place, self.positions[place])
-        return verdict is FetchDecision.TAKE
+            await self._fetch_again(place)
+        return decision is FetchDecision.TAKE
+
+    async def _fetch_again(self, place: Place) -> None:
+        await self._source.seek_wait({place: self.positions[place]})
 
     async def _skip_lost(self, place: Place) -> None:
-        """Go on where the log now begins: retention has taken what was before."""
-        where = self._where(place)
-        if lost := self.positions.skip_lost(place, await self._source.earliest(place)):
-            self._log.error("log.lost", **where, lost=lost)
+        """Continue where the log now begins: retention has deleted what was before."""
+        where, earliest = self._where(place), await self._source.earliest_offsets(place)
+        if lost := self.positions.skip_lost(place, earliest[place]):
+            self._log.error("records.lost_to_retention", **where, lost=lost)
             self._on_lost(lost)
 
     def _where(self, place: Place) -> dict[str, object]:

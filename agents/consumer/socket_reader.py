@@ -1,9 +1,8 @@
-"""What a broker sends, read with one copy.
+"""Reads the responses of a broker with one copy.
 
 `asyncio.StreamReader` appends each quarter of a megabyte to one buffer, which moves as it grows,
-and stops the transport whenever that holds more than 128 kB: for fetches of megabytes a quarter of
-a threshold worker's time. Here pieces are kept as they come and put together once, when an answer
-is complete.
+and pauses the transport whenever that holds more than 128 kB: for fetches of megabytes this took a
+quarter of a threshold worker's time. Here chunks are kept and joined once a response is complete.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ import aiokafka.conn
 
 
 class ChunkedStreamReader(asyncio.StreamReader):
-    """A stream of which exactly so many bytes are read each time, as aiokafka does.
+    """A stream that is only read by `readexactly`, as aiokafka does.
 
-    It never stops the transport: a broker sends only what was asked for.
+    It never pauses the transport: a broker sends only what was requested.
     """
 
-    def begin(self) -> None:
-        """Begin with nothing read."""
-        self._pieces = list[bytes | memoryview]()
+    def reset(self) -> None:
+        """Start empty."""
+        self._chunks = list[bytes | memoryview]()
         self._waiting = 0
-        """Bytes in all pieces."""
+        """Bytes in all chunks."""
 
     def feed_data(self, data: Any) -> None:
-        """Append what has come."""
+        """Append received data."""
         if data:
-            self._pieces.append(bytes(data))
+            self._chunks.append(bytes(data))
             self._waiting += len(data)
             self._wakeup_waiter()  # type: ignore[attr-defined]
 
@@ -45,29 +44,29 @@ class ChunkedStreamReader(asyncio.StreamReader):
 
     def _take(self, n: int) -> bytes:
         taken, rest = list[bytes | memoryview](), n
-        for piece in self._pieces:
-            if rest < len(piece):
+        for chunk in self._chunks:
+            if rest < len(chunk):
                 break
-            taken.append(piece)
-            rest -= len(piece)
-        del self._pieces[: len(taken)]
+            taken.append(chunk)
+            rest -= len(chunk)
+        del self._chunks[: len(taken)]
         if rest:
-            piece = memoryview(self._pieces[0])
-            taken.append(piece[:rest])
-            self._pieces[0] = piece[rest:]
+            chunk = memoryview(self._chunks[0])
+            taken.append(chunk[:rest])
+            self._chunks[0] = chunk[rest:]
         self._waiting -= n
         return b"".join(taken)
 
 
 class _Protocol(aiokafka.conn.AIOKafkaProtocol):  # type: ignore[misc]
     def __init__(self, closed: Any, reader: asyncio.StreamReader, **more: Any) -> None:
-        # The connection makes its reader itself and has it already.
+        # The connection has created its reader already.
         reader.__class__ = ChunkedStreamReader
         assert isinstance(reader, ChunkedStreamReader)
-        reader.begin()
+        reader.reset()
         super().__init__(closed, reader, **more)
 
 
 def install() -> None:
-    """Have every connection of aiokafka that is made from now on read so."""
+    """Patch aiokafka: connections made from now on use this reader."""
     aiokafka.conn.AIOKafkaProtocol = _Protocol

@@ -1,5 +1,6 @@
-"""Fetches again where a partition stands still although there is more: 63 such skips were seen
-after rebalances in the prototype.
+"""Fetches again where a partition stands still although its log has more.
+
+Such skips happen after rebalances: 63 were seen in the prototype.
 """
 
 from __future__ import annotations
@@ -11,26 +12,26 @@ from faust.types import TP
 
 log = structlog.get_logger()
 
-SWEEP_S: Final = 5.0
+INTERVAL_S: Final = 5.0
 
 
-async def refetch_stalled_partitions(app: Any) -> None:
+async def refetch_stalled_partitions(app: Any, interval_s: float = INTERVAL_S) -> None:
     """Seek idle partitions that lag to where they stopped, for as long as the app runs."""
     before: dict[TP, int] = {}
     while not app.should_stop:
-        await app.sleep(SWEEP_S)
+        await app.sleep(interval_s)
         idle = app.runtime.idle()
-        stuck = [tp for tp, offset in idle.items() if before.get(tp) == offset]
+        unmoved = [tp for tp, offset in idle.items() if before.get(tp) == offset]
         before = idle
-        if not stuck or app.rebalancing:
+        if not unmoved or app.rebalancing:
             continue
         try:
-            ends = await app.consumer.highwaters(*stuck)
-        except ConnectionError as error:  # the broker is away; so are the partitions
-            log.info("sweep.waits", reason=str(error))
+            ends = await app.consumer.highwaters(*unmoved)
+        except ConnectionError as error:  # without a broker no partition can move
+            log.info("refetch.retrying", reason=str(error))
             continue
-        lagging = {tp: idle[tp] for tp in stuck if (ends.get(tp) or 0) > idle[tp]}
+        lagging = {tp: idle[tp] for tp in unmoved if (ends.get(tp) or 0) > idle[tp]}
         if lagging:
             places = {f"{tp.topic}-{tp.partition}": offset for tp, offset in lagging.items()}
-            log.warning("partitions.stand.still", at=places)
+            log.warning("partitions.stalled", at=places)
             await app.consumer.seek_wait(lagging)

@@ -1,4 +1,4 @@
-"""A topic read back batch-wise, outside any group: what restores a table."""
+"""Reads a topic batch-wise, outside any consumer group: for recovery and rebuilds."""
 
 from __future__ import annotations
 

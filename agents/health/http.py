@@ -1,7 +1,7 @@
-"""`/healthz`, `/readyz` and `/metrics` over HTTP, for whoever looks after workers from outside.
+"""Serves `/healthz`, `/readyz` and `/metrics` of a worker.
 
-The first two answer with the worker's report and, where the answer is 503, the reason. What is
-measured is agents/health/metrics.py.
+The first two answer with the worker's report and, with status 503, the reason. The metrics are in
+agents/health/metrics.py.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HealthSource(Protocol):
-    """Something that reports on itself."""
+    """The worker that is asked."""
 
     report: Report
     stuck: str | None
 
     def metrics(self) -> bytes:
-        """Return what it counts, in Prometheus's text format."""
+        """Return its metrics, in Prometheus's text format."""
         ...
 
 
 class AddressTaken(RuntimeError):
-    """Nothing can listen at the address that was set for health."""
+    """The address for health checks cannot be listened at."""
 
     def __init__(self, address: str, reason: object) -> None:
         super().__init__(
-            f"cannot answer health checks at {address} ({reason}); name a free one: "
+            f"cannot answer health checks at {address} ({reason}); set a free address: "
             "--health HOST:PORT or HEADSTART_HEALTH"
         )
 
 
 @asynccontextmanager
-async def serving(address: str, judged: HealthSource) -> AsyncIterator[None]:
-    """Answer at `address`, host:port, in this event loop; nothing where it is empty.
+async def serving(address: str, source: HealthSource) -> AsyncIterator[None]:
+    """Serve at `address`, host:port, in this event loop; an empty address serves nothing.
 
     Raises `AddressTaken`.
     """
@@ -50,13 +50,13 @@ async def serving(address: str, judged: HealthSource) -> AsyncIterator[None]:
         return
 
     async def healthz(_request: web.Request) -> web.Response:
-        return _answer(judged.report, judged.stuck)
+        return _answer(source.report, source.stuck)
 
     async def readyz(_request: web.Request) -> web.Response:
-        return _answer(judged.report, judged.stuck or unready(judged.report))
+        return _answer(source.report, source.stuck or unready(source.report))
 
     async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=judged.metrics(), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(body=source.metrics(), headers={"Content-Type": METRICS_TYPE})
 
     app = web.Application()
     routes = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
@@ -75,7 +75,7 @@ async def serving(address: str, judged: HealthSource) -> AsyncIterator[None]:
 
 
 def unready(report: Report) -> str | None:
-    """Return why a worker is not ready; None: it is."""
+    """Return why a worker is not ready; None if it is."""
     if report.waiting:
         return f"it {report.waiting}"
     if report.away:

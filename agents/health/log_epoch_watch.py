@@ -1,7 +1,7 @@
-"""Ends a worker with the log that it knows, where the broker keeps its log in memory.
+"""Ends a worker when its log is lost, where the broker keeps the log in memory.
 
-Such a broker that comes back has another log, with offsets that begin again at 0: a worker that
-went on would take them for those it has seen. The process that follows reads the new log epoch.
+After a restart such a broker has another log, with offsets that begin again at 0; a worker that
+continued would mistake them for those it has seen. The next process reads the new log epoch.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class LogLost(RuntimeError):
     def __init__(self, kafka: str, epoch: Epoch) -> None:
         super().__init__(
             f"log epoch {epoch.number} ended with the broker at {kafka}, which held it in memory; "
-            "the worker has to start anew"
+            "the worker has to be restarted"
         )
 
 
 class LogWatch:
-    """One connection to the broker, kept for as long as its process lives."""
+    """Watches one connection to the broker, which lasts as long as the broker's process."""
 
     def __init__(self, kafka: str, epoch: Epoch) -> None:
         self._kafka, self._epoch = kafka, epoch
@@ -40,7 +40,7 @@ class LogWatch:
         self._connection: Any = None
 
     async def begin(self) -> None:
-        """Connect, before anything is consumed; end the process where the epoch is another one."""
+        """Connect, before anything is consumed; end the process if the epoch has changed."""
         host, _, port = self._kafka.split(",", maxsplit=1)[0].strip().rpartition(":")
         try:
             self._connection = await create_conn(
@@ -61,17 +61,17 @@ class LogWatch:
     async def keep(self) -> None:
         """End the process when the connection closes, or leads to another log."""
         try:
-            while not await self._closes() and await self._answers():
+            while not await self._closes() and await self._log_exists():
                 pass
             self._end()
         finally:
             await self._close()
 
-    async def _answers(self) -> bool:
-        """Ask for something, so as not to look idle; return whether the log is there still."""
+    async def _log_exists(self) -> bool:
+        """Send a request, so as not to look idle; return whether the log still exists."""
         try:
             await self._connection.send(MetadataRequest([]))
-        except TimeoutError:  # slow is not gone: the connection stands
+        except TimeoutError:  # slow is not gone: the connection is open
             return await self._is_same()
         except _AWAY:
             return False

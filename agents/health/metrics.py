@@ -1,7 +1,7 @@
-"""What a worker counts: the one list of its metrics, and their way to `/metrics`.
+"""The metrics of a worker, and their exposition at `/metrics`.
 
-Counting happens once a batch, in plain integers; Prometheus's client is asked only when somebody
-scrapes. docs/reference is made from the list. Executors' metrics are the client's
+They are counted once a batch, in plain integers; Prometheus's client is only used by a scrape.
+docs/reference is generated from the list. The metrics of executors are in the client
 (headstart/metrics.py, headstart/reader_metrics.py).
 """
 
@@ -19,7 +19,7 @@ from sinks.redis.stored_fields import EXPLAINED
 
 
 class WorkerMetric(NamedTuple):
-    """One metric as Prometheus shows it. `label`: what tells its values apart, if anything."""
+    """One metric as Prometheus shows it. `label`: the label that its values differ in, if any."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -98,34 +98,34 @@ BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 
 
 def started() -> float:
-    """Return the moment at which something begins that is measured, in seconds."""
+    """Return the time at which a measurement begins, in seconds."""
     return time.perf_counter()
 
 
 class WorkerCounts:
-    """What one worker has counted since its process began."""
+    """Counts of one worker since its process began."""
 
     def __init__(self) -> None:
         self.batches = self.records = self.events = self.rows = self.dead_letters = 0
         self.notices = self.lost = 0
         self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
         self.repaired: Counter[str] = Counter(dict.fromkeys([*EXPLAINED, "command"], 0))
-        """Values of Redis that were replaced, by what was wrong with them."""
+        """Values of Redis that were replaced, by fault."""
         self.contested = self.kept = 0
         self.batch, self.delay = LatencyHistogram(BUCKETS_S), LatencyHistogram(BUCKETS_S)
 
-    def lose(self, records: int) -> None:
-        """Count records that were deleted before they were taken in."""
+    def count_lost(self, records: int) -> None:
+        """Count records that retention deleted before they were processed."""
         self.lost += records
 
-    def took(self, extent: BatchExtent, events: int) -> None:
+    def count_batch(self, extent: BatchExtent, events: int) -> None:
         """Count a batch that is committed."""
         self.batches += 1
         self.records += extent.records
         self.events += events
 
-    def took_effect(self, extent: BatchExtent, begun: float) -> None:
-        """Note when something took effect for readers. `begun`: `started()` before it."""
+    def observe_effect(self, extent: BatchExtent, begun: float) -> None:
+        """Measure when records took effect for readers. `begun`: `started()` before them."""
         self.batch.observe(started() - begun)
         if extent.records:
             self.delay.observe(max(0.0, time.time() - extent.newest / 1000))
@@ -169,7 +169,7 @@ class Exposition:
 
     def __init__(self, now: Callable[[], Sequence[Values]]) -> None:
         """`now`: returns the value of each metric of `METRICS`."""
-        # Only who is scraped loads it: what a worker imports, its restart takes longer.
+        # Imported by the first scrape: every import makes a restart slower.
         from prometheus_client import CollectorRegistry, ProcessCollector
 
         self._now = now

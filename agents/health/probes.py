@@ -1,7 +1,7 @@
-"""Asks the services from outside: how far the log goes, and whether they answer at all.
+"""Probes the services: where the log ends, and whether they answer.
 
-Its clients are independent of those that do the work, so that a consumer which died silently still
-shows lag.
+Its clients are independent of the agents' own, so that a consumer that died silently still shows
+lag.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ async def is_reachable(probe: Probe) -> bool:
     try:
         async with asyncio.timeout(ANSWER_S):
             await probe()
-    except Exception as error:  # whatever went wrong, it did not answer; the worker goes on
+    except Exception as error:  # whatever the error, it did not answer
         log.debug("probe.failed", error=repr(error))
         return False
     return True
 
 
 class LogEnds:
-    """The (begin, end) of each partition of one topic, as the broker last said.
+    """The (begin, end) of each partition of one topic, when last read from the broker.
 
     The end is the last stable offset: what an open transaction holds back cannot be worked off.
     """

@@ -1,8 +1,8 @@
-"""How a worker is: its report, written once a second, and what it answers over HTTP if asked to.
+"""Reports a worker's health: a file written once a second, and HTTP endpoints if configured.
 
-When a report means that the worker is stuck is decided in processing/worker_report.py; the
-endpoints themselves are agents/health/http.py. Whoever ends a stuck worker is outside
-(deploy/supervisor.py, or a liveness probe): one that hangs cannot.
+processing/worker_report.py decides when a worker is stuck; agents/health/http.py has the endpoints.
+A stuck worker is ended from outside (deploy/supervisor.py, or a liveness probe): one that hangs
+cannot end itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from processing.worker_report import REPORT_FILE, Report, Watchdog, encode_repor
 BROKER: Final = "broker"
 REPORT_S: Final = 1.0
 PROBE_S: Final = 5.0
-"""How often the services are asked."""
+"""How often the services are probed."""
 log = structlog.get_logger()
 
 
@@ -45,17 +45,17 @@ class ReportedApp(Protocol):
         ...
 
     def restored(self) -> dict[int, int]:
-        """Return the changelog offset that the table has come to while it is restored."""
+        """Return the changelog offset that the table has reached while it is restored."""
         ...
 
 
 class HealthReporter:
-    """What one worker says of itself, from its first second on."""
+    """Reports the health of one worker, from its first second on."""
 
     def __init__(
         self, worker: str, config: WorkerConfig, probes: Mapping[str, Probe], needs: set[str]
     ) -> None:
-        """`probes`: by service, besides the broker. `needs`: those it cannot go on without."""
+        """`probes`: by service, besides the broker. `needs`: those it cannot run without."""
         self._worker, self._config = worker, config
         self._file = config.data / REPORT_FILE
         self._writing = threading.Lock()
@@ -70,25 +70,25 @@ class HealthReporter:
         self._exposition: Exposition | None = None
         self.report = self._now()
         self.stuck: str | None = None
-        """Why this worker is stuck, None while it is not."""
+        """Why this worker is stuck; None if it is not."""
 
     def wait_for(self, *what: str, reason: str = "") -> None:
-        """Say what the start waits for, and why; nothing: it goes on."""
+        """Report what the start waits for, and why; without arguments: nothing any more."""
         self._starting, self._reason = what, masked(reason)
-        self.tell()
+        self.write_report()
 
     def attach(self, app: ReportedApp, partitions: int) -> None:
-        """From now on it is `app` that runs."""
+        """Report the progress of `app` from now on."""
         (topic,) = app.source_topics
         self._app, self._starting, self._reason = app, (), ""
         self._log = LogEnds(self._config.kafka, topic, partitions)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Report, and answer, for as long as the block lasts. Raises `AddressTaken`."""
-        self.tell()
+        """Report, and serve health checks, while the block lasts. Raises `AddressTaken`."""
+        self.write_report()
         async with serving(self._config.health, self):
-            loops = [asyncio.create_task(_every(REPORT_S, self._tell))]
+            loops = [asyncio.create_task(_every(REPORT_S, self._report))]
             if self._log is not None:
                 loops.append(asyncio.create_task(_every(PROBE_S, self._probe)))
             try:
@@ -99,14 +99,14 @@ class HealthReporter:
                 await asyncio.gather(*loops, return_exceptions=True)
                 if self._log is not None:
                     await self._log.close()
-                self.tell()  # how far it came
+                self.write_report()  # the final progress
 
-    def tell(self) -> None:
-        """Write the report, whole or not at all: a full disk ends no worker by it."""
-        self._look()
+    def write_report(self) -> None:
+        """Write the report, whole or not at all; a full disk does not end the worker."""
+        self._observe()
         self._write()
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         self.report = self._now()
         self.stuck = self._watchdog.observe(time.monotonic(), self.report)
 
@@ -119,23 +119,23 @@ class HealthReporter:
                 self._full = False
             except OSError as error:
                 if not self._full:
-                    log.warning("report.no_room", error=str(error))
+                    log.warning("health_report.disk_full", error=str(error))
                 self._full = True
                 self._write_over(report)
 
     def _write_over(self, report: bytes) -> None:
-        """Put a report where the one before stands: on a full disk there is room for no other."""
+        """Overwrite the previous report: a full disk has no room for a second file."""
         with suppress(OSError), self._file.open("r+b", buffering=0) as file:
             before = file.read()
             file.seek(0)
-            if file.write(report) < len(report):  # it has grown beyond what is the file's
+            if file.write(report) < len(report):  # longer than the space of the file
                 file.seek(0)
                 file.write(before)
                 report = before
             file.truncate(len(report))
 
     def metrics(self) -> bytes:
-        """Return what the worker counts, in Prometheus's text format."""
+        """Return the worker's metrics, in Prometheus's text format."""
         if self._exposition is None:
             self._exposition = Exposition(self._values)
         return self._exposition.text()
@@ -144,9 +144,9 @@ class HealthReporter:
         counts = WorkerCounts() if self._app is None else self._app.runtime.counts
         return values(self.report, self.stuck, {BROKER, *self._probes}, counts)
 
-    async def _tell(self) -> None:
-        self._look()
-        # In a thread: a file that takes another one's place may take a busy disk 15 ms.
+    async def _report(self) -> None:
+        self._observe()
+        # In a thread: replacing a file may take a busy disk 15 ms.
         await asyncio.to_thread(self._write)
 
     async def _probe(self) -> None:
@@ -155,9 +155,9 @@ class HealthReporter:
         found = await asyncio.gather(*(is_reachable(probe) for probe in probes.values()))
         away = {name for name, there in zip(probes, found, strict=True) if not there}
         for name in sorted(away - self._away):
-            log.warning("service.away", service=name)
+            log.warning("service.unavailable", service=name)
         for name in sorted(self._away - away):
-            log.info("service.back", service=name)
+            log.info("service.available", service=name)
         self._away = away
 
     def _now(self) -> Report:
@@ -191,7 +191,7 @@ class HealthReporter:
 
 
 async def _every(interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Do `work` every so often, beginning now; an error in it ends the process."""
+    """Call `work` at intervals, beginning now; an error in it ends the process."""
     try:
         while True:
             await work()

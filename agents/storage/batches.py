@@ -1,58 +1,72 @@
-"""How a sink's batch takes effect: dead letters, then one transaction, then the offsets."""
+"""How a batch of a sink takes effect: dead letters, then one transaction, then the offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
+from agents.dlq_limit_guard import DlqLimitGuard
+from agents.health.metrics import WorkerCounts, started
+from agents.producer import BatchProducer
+from agents.storage.transactions import TransactionWriter
 from processing.records.dead_letters import DeadLetter
-from processing.records.dlq_limits import Slice
+from processing.records.dlq_limits import Slice, extent
 from processing.records.sink_lines import SinkBatch
+from sinks.postgres.batch_writer import MOST_SEARCHED, TooManyRejectedRows
 
-Refused = Sequence[tuple[int, str]]
-"""(index of the line, reason) of each line that the database would not take."""
+PIECE: Final = MOST_SEARCHED // 3
+"""Lines stored together where Postgres refuses some of more: a record holds up to 1,000."""
 
 
-class BatchTargets(Protocol):
-    """Where a sink's batches go."""
+@dataclass(frozen=True)
+class BatchCommitter:
+    """Makes parts of batches take effect, for one consumer group."""
 
-    async def send_dead_letters(self, letters: Sequence[DeadLetter], /) -> None:
-        """Return when the broker has them."""
-        ...
+    group: str
+    producer: BatchProducer
+    guard: DlqLimitGuard
+    transactions: TransactionWriter
+    counts: WorkerCounts
+    done: Callable[[int, int], None]
+    """Lets an offset of a partition be committed as the group's next one."""
 
-    async def store(
-        self,
-        lines: Sequence[bytes],
-        offsets: Mapping[int, int],
-        on_refused: Callable[[Refused], Awaitable[None]],
-        /,
+    async def commit(
+        self, parts: Sequence[Slice], unpacked: SinkBatch, sent: Sequence[DeadLetter] = ()
     ) -> None:
-        """Store lines, and the next offset by partition, in one transaction.
+        """Store parts of batches. Raises `RefusalLimitExceeded`.
 
-        `on_refused` is awaited before the commit; waits for as long as the database is away.
+        `sent`: dead letters of these and perhaps of other parts that were sent already.
+
+        The next offset of a partition is that of its last part.
         """
-        ...
+        begun = started()
+        letters = [*sent]
+        states = self.guard.check(parts, letters)
 
-    def done(self, partition: int, end: int, /) -> None:
-        """Let `end` be committed as the group's next offset."""
-        ...
+        async def send(more: Sequence[DeadLetter]) -> None:
+            nonlocal states
+            letters.extend(more)
+            states = self.guard.check(parts, letters)
+            await self.producer.send_dead_letters(more)
+            self.counts.dead_letters += len(more)
 
+        async def on_refused(refused: Sequence[tuple[int, str]]) -> None:
+            await send([unpacked.refuse(line, reason, self.group) for line, reason in refused])
 
-async def store_batch(
-    parts: Sequence[Slice], unpacked: SinkBatch, group: str, outlets: BatchTargets
-) -> None:
-    """Make parts of batches take effect: dead letters, then one transaction, then the offsets.
-
-    Of a partition's parts the last one says where it goes on.
-    """
-
-    async def on_refused(refused: Refused) -> None:
-        letters = [unpacked.refuse(index, reason, group) for index, reason in refused]
-        await outlets.send_dead_letters(letters)
-
-    if unpacked.dead_letters:
-        await outlets.send_dead_letters(unpacked.dead_letters)
-    offsets = {part.batch.partition: part.reached for part in parts}
-    await outlets.store(unpacked.lines, offsets, on_refused)
-    for partition, end in offsets.items():
-        outlets.done(partition, end)
+        offsets = {part.batch.partition: part.reached for part in parts}
+        try:
+            if unpacked.dead_letters:
+                await send(unpacked.dead_letters)
+            await self.transactions.store(unpacked, offsets, on_refused)
+        except TooManyRejectedRows:
+            # One transaction would take longer than a worker may stall, and again after a restart.
+            for piece in unpacked.pieces(parts, PIECE):
+                await self.commit(*piece, unpacked.dead_letters)
+            return
+        for partition, end in offsets.items():
+            self.done(partition, end)
+        self.guard.committed(states)
+        stored = extent(parts)
+        self.counts.count_batch(stored, len(unpacked.lines))
+        self.counts.observe_effect(stored, begun)

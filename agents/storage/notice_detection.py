@@ -1,8 +1,8 @@
-"""The history worker looks at what it stores: beside each batch, in its transaction, the notices.
+"""Detects notices in the batches of the history worker, in the batch's own transaction.
 
-What is found is a function of the records that went before (`processing.notices`). The offset that
-Postgres holds says which those are: another worker may have stored some of a batch meanwhile, and a
-commit whose answer was lost may have taken effect.
+Notices are a function of the preceding records (`processing.notices`). The offset in Postgres says
+which those are: another worker may have stored some of a batch meanwhile, and a commit whose answer
+was lost may have taken effect.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ from topics.catalogue import HISTORY_GROUP, THRESHOLDS
 from topics.schema.json_schema import PublishedThreshold
 
 CACHE_LIMIT: Final = 100_000
-"""Most contexts of which it is kept in memory what is known, about 1 kB each."""
+"""Contexts whose state is kept in memory, about 1 kB each."""
 
 _decode = msgspec.json.Decoder(PublishedThreshold).decode
 
 
 class NoticeDetector:
-    """What is known of the contexts whose thresholds are stored here: a cache over Postgres."""
+    """The states of contexts whose thresholds are stored here: a cache over Postgres."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
         self._known: dict[Key, NoticeState] = {}
         self._stored: dict[int, int] = {}
-        """By partition the offset up to which this process has seen everything stored."""
-        self._found = DetectedNotices()
-        self.found = 0
-        """Notices that were new in the last batch."""
+        """By partition, the offset up to which this process has stored or read everything."""
 
-    def forget(self) -> None:
-        """Know nothing: partitions are assigned anew."""
+    def clear(self) -> None:
+        """Drop the cache: other partitions may be assigned."""
         self._known.clear()
         self._stored.clear()
 
-    async def look(
+    def of_batch(self, unpacked: SinkBatch, offsets: Mapping[int, int]) -> BatchNotices:
+        """Return the notices of a batch that is about to be stored; `offsets` come after it."""
+        return BatchNotices(self, unpacked, offsets)
+
+    async def add(
         self, unpacked: SinkBatch, offsets: Mapping[int, int], connection: AsyncConnection[Any]
-    ) -> None:
-        """Add to a transaction the notices of what it stores. `offsets`: as given to the sink."""
-        self.found, self._found = 0, DetectedNotices()
+    ) -> tuple[DetectedNotices, int]:
+        """Add the notices of a batch to its transaction; return them, and how many are new."""
         stored = await lock_offsets(
             connection, HISTORY_GROUP, THRESHOLDS.name, self._epoch, offsets
         )
@@ -76,8 +76,7 @@ class NoticeDetector:
         }
         if kept:
             await keep_states(connection, kept)
-        self.found = await add_notices(connection, found.notices)
-        self._found = found
+        return found, await add_notices(connection, found.notices)
 
     async def _load(
         self, values: list[tuple[int, PublishedThreshold]], connection: AsyncConnection[Any]
@@ -94,15 +93,35 @@ class NoticeDetector:
             else:
                 self._known[key] = NoticeState(row.epoch, row.offset, row.outcomes, state)
 
-    def committed(self, offsets: Mapping[int, int]) -> None:
-        """Take over what the transaction has stored."""
-        self._known |= self._found.known
+    def committed(self, found: DetectedNotices, offsets: Mapping[int, int]) -> None:
+        """Take over what a transaction has stored."""
+        self._known |= found.known
         for partition, offset in offsets.items():
             self._stored[partition] = max(self._stored.get(partition, 0), offset)
 
 
+class BatchNotices:
+    """The notices of one batch, added to its transaction, perhaps more than once."""
+
+    def __init__(
+        self, detector: NoticeDetector, unpacked: SinkBatch, offsets: Mapping[int, int]
+    ) -> None:
+        self._detector, self._unpacked, self._offsets = detector, unpacked, offsets
+        self._found, self._new = DetectedNotices(), 0
+
+    async def add(self, connection: AsyncConnection[Any]) -> None:
+        """Find the notices, and add them to the transaction that is open."""
+        self._found, self._new = DetectedNotices(), 0
+        self._found, self._new = await self._detector.add(self._unpacked, self._offsets, connection)
+
+    def committed(self) -> int:
+        """Take over what the transaction has stored; return how many notices were new."""
+        self._detector.committed(self._found, self._offsets)
+        return self._new
+
+
 def _values(unpacked: SinkBatch, stored: Mapping[int, int]) -> list[tuple[int, PublishedThreshold]]:
-    """Return the values that are not stored yet and can be looked at, with their partitions."""
+    """Return the values that are not stored yet and can be watched, with their partitions."""
     values = []
     for record, (batch, position) in zip(unpacked.records, unpacked.sources, strict=True):
         if batch.offsets[position] >= stored.get(batch.partition, 0):

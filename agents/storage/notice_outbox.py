@@ -1,8 +1,8 @@
-"""Sends notices: those that Postgres holds and `headstart.notices` has not, and those of overrides.
+"""Sends notices from Postgres to `headstart.notices`, and adds those of overrides.
 
-It lives in the history worker, beside what finds them. Postgres is the outbox: a notice is marked
-when the broker has it, so a crash between the two sends it again, with the same id. Nothing waits
-for it, and what is away is tried again. What was sent long ago is deleted.
+A transactional outbox, in the history worker, which detects notices: a notice is marked when the
+broker has it, so a crash in between sends it again, with the same id. Nothing waits for it;
+failures are retried. Notices that were sent long ago are deleted.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from topics.notices.messages import Notice, downweight_for, notice_record
 
 log = structlog.get_logger()
 
-AT_ONCE: Final = 20
-"""Keeps a record batch below the topic's limit, whatever people write into their reasons."""
+BATCH: Final = 20
+"""Notices of one record batch: below the topic's limit, however long the reasons given are."""
 RETRY_S: Final = 5.0
-LOOK_S: Final = 30.0
-"""How long a notice may wait that nobody wakes this worker for: the owner before it found it as
-the partition went, or a commit took effect whose answer was lost."""
-FORGET_S: Final = 3_600.0
+POLL_S: Final = 30.0
+"""How long a notice may wait without a wake-up: the previous owner found it just before it lost
+the partition, or the answer to a commit that took effect was lost."""
+DELETE_S: Final = 3_600.0
 EXPIRES_MS: Final = 1_000
-"""How soon it is seen that an override has expired."""
+"""How soon an override is noticed to have expired."""
 _AWAY = (ConnectionError, KafkaError, OSError, TimeoutError, TopicsMissing, psycopg.Error)
 
 
 class NoticeOutbox:
-    """Sends the notices of the partitions that this worker has."""
+    """Sends the notices of the partitions that this worker owns."""
 
     def __init__(self, config: WorkerConfig, epoch: Epoch, producer: BatchProducer) -> None:
         self._kafka, self._postgres, self._producer = config.kafka, config.postgres, producer
@@ -53,49 +53,49 @@ class NoticeOutbox:
         self._weigh, self._days = config.weigh_floods, config.notices_days
         self._partitions = epoch.partitions
         self._owned: frozenset[int] = frozenset()
-        self._wanted = asyncio.Event()
-        self._kept: set[str] = set()
+        self._wake = asyncio.Event()
+        self._stored_ids: set[str] = set()
         """Ids of notices of overrides that Postgres has."""
 
-    def own(self, partitions: Iterable[int]) -> None:
-        """Send from now on the notices of these partitions, also what others left."""
+    def set_partitions(self, partitions: Iterable[int]) -> None:
+        """Send the notices of these partitions from now on, also those that others left."""
         self._owned = frozenset(partitions)
-        self._wanted.set()
+        self._wake.set()
 
     def wake(self) -> None:
-        """Look for what is to be sent: there is some."""
-        self._wanted.set()
+        """Send new notices soon."""
+        self._wake.set()
 
     async def run(self) -> None:
-        """Send, and tell of overrides, until cancelled."""
+        """Send notices, and add those of overrides, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_keep_on("notices", self._send_wanted))
-            tasks.create_task(_keep_on("overrides", self._tell_of_overrides))
-            tasks.create_task(_keep_on("retention", self._forget))
+            tasks.create_task(_retry_forever("notices", self._send_when_woken))
+            tasks.create_task(_retry_forever("overrides", self._store_override_notices))
+            tasks.create_task(_retry_forever("retention", self._delete_sent))
 
-    async def _send_wanted(self) -> None:
+    async def _send_when_woken(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wanted.wait(), LOOK_S)
+            await asyncio.wait_for(self._wake.wait(), POLL_S)
         await self.send()
 
-    async def _forget(self) -> None:
+    async def _delete_sent(self) -> None:
         async with await connect_postgres(self._postgres) as connection:
             while await delete_sent(connection, self._days):
                 pass
-        await asyncio.sleep(FORGET_S)
+        await asyncio.sleep(DELETE_S)
 
     async def send(self) -> None:
-        """Send all that the topic does not have. Raises what is away."""
-        self._wanted.clear()
+        """Send all notices that the topic does not have. Raises the errors in `_AWAY`."""
+        self._wake.clear()
         try:
             async with await connect_postgres(self._postgres) as connection:
-                while found := await unsent_notices(connection, self._owned, AT_ONCE):
+                while found := await unsent_notices(connection, self._owned, BATCH):
                     await self._producer.send_records(EVENTS.name, self._controls(found))
                     records = [notice_record(notice, partition) for partition, notice in found]
                     await self._producer.send_records(NOTICES.name, records)
                     await mark_sent(connection, [notice.id for _partition, notice in found])
         except BaseException:
-            self._wanted.set()
+            self._wake.set()
             raise
 
     def _controls(self, found: Iterable[tuple[int, Notice]]) -> list[OutgoingRecord]:
@@ -106,8 +106,8 @@ class NoticeOutbox:
                 records += control_records(weighing, [partition], self._operators_key)
         return records
 
-    async def _tell_of_overrides(self) -> None:
-        """Keep the notices of overrides that this worker's partitions own, once each."""
+    async def _store_override_notices(self) -> None:
+        """Store the notices of overrides in this worker's partitions, each once."""
         following = follow_overrides(self._kafka, _now, EXPIRES_MS)
         async with contextlib.aclosing(following):
             async for due in following:
@@ -117,27 +117,29 @@ class NoticeOutbox:
                 new = [
                     (partition, notice)
                     for partition, notice in placed
-                    if partition in self._owned and notice.id not in self._kept
+                    if partition in self._owned and notice.id not in self._stored_ids
                 ]
                 if new:
                     async with await connect_postgres(self._postgres) as connection:
                         if await add_notices(connection, new):
                             self.wake()
-                self._kept = {n.id for n in due if n.id in self._kept} | {n.id for _p, n in new}
+                self._stored_ids = {n.id for n in due if n.id in self._stored_ids} | {
+                    n.id for _p, n in new
+                }
 
 
-async def _keep_on(what: str, work: Callable[[], Awaitable[None]]) -> None:
-    """Work again and again; while something is away, say so once and try again later."""
-    said = ""
+async def _retry_forever(job: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Repeat `work`; after a failure log it once and retry later."""
+    logged = ""
     while True:
         try:
             await work()
-            said = ""
+            logged = ""
         except _AWAY as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            if reason != said:
-                log.warning("notices.wait", of=what, reason=reason, retry_s=RETRY_S)
-            said = reason
+            if reason != logged:
+                log.warning("notices.retrying", of=job, reason=reason, retry_s=RETRY_S)
+            logged = reason
             await asyncio.sleep(RETRY_S)
 
 

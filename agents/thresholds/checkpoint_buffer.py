@@ -1,99 +1,81 @@
-"""What one partition has applied since its last commit: several fetches.
+"""What one partition has applied since its last checkpoint: several fetches.
 
 A row costs as much as ten events, and what one fetch touches the next one mostly touches again.
-Nobody waits for rows: what contexts answer is published before them. Nobody waits for a backlog at
-all: what it would publish is overtaken at once.
+Rows may be written late because thresholds are published to Redis first. While catching up, even
+thresholds are not published per fetch: newer ones replace them at once.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import NamedTuple
 
 from agents.dlq_limit_guard import DlqLimitGuard
-from agents.health.metrics import WorkerCounts, started
+from agents.environment import Tuning
+from agents.health.metrics import WorkerCounts
 from processing.records.batch import RecordBatch
 from processing.records.dead_letters import DeadLetter
 from processing.records.dlq_limits import BatchExtent, RefusalState, Slice, extent
+from topics.schema.json_schema import PublishedThreshold
 
-LONGEST_S: Final = 0.25
-"""How long a commit takes in more: what is not committed is done again after a kill."""
-LONGEST_OF_BACKLOG_S: Final = 2.0
-"""The same of a backlog."""
-MORE_S: Final = 0.5
-"""How long at the most it waits for more that does not come."""
+
+class UnpublishedAnswers(NamedTuple):
+    """Thresholds to be published ahead of their rows, and the records they follow from."""
+
+    thresholds: Sequence[PublishedThreshold]
+    applied: tuple[BatchExtent, float] | None
+    """The records, and when the first of them was begun; None: they were counted already."""
 
 
 class CheckpointBuffer:
-    """The records of the next commit: those that may be refused, and how many others."""
+    """The records of one checkpoint: those that may still be refused, and how many others.
 
-    def __init__(self, guard: DlqLimitGuard) -> None:
-        self._guard = guard
-        self._telling: tuple[BatchExtent, float] | None = None
-        self._begin()
+    Made when the first record is about to be applied; replaced after `committed`.
+    """
 
-    def _begin(self) -> None:
+    def __init__(self, guard: DlqLimitGuard, tuning: Tuning, begun_s: float) -> None:
+        """`begun_s`: by the clock that `remaining_s` is given."""
+        self._guard, self._tuning, self._begun_s = guard, tuning, begun_s
         self._parts: list[Slice] = []
         self._checked: dict[int, RefusalState] = {}
-        self._before = BatchExtent()
-        self._since = 0.0
-        self._begun: float | None = None
+        self._released = BatchExtent()
+        self._unpublished_since: float | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._parts) or self._before.records > 0
-
-    def start(self) -> None:
-        """Note that something is about to be applied."""
-        if self._begun is None:
-            self._begun = started()
-        if not self:
-            self._since = asyncio.get_running_loop().time()
-
-    def add(self, part: Slice) -> None:
-        """Note what was applied."""
+    def add(self, part: Slice, begun: float) -> None:
+        """Add records that were applied. `begun`: `metrics.started()` before that."""
+        if self._unpublished_since is None:
+            self._unpublished_since = begun
         self._parts.append(part)
 
-    def left(self, *, backlog: bool) -> float:
-        """Return how long it may wait for more, in seconds."""
-        longest = LONGEST_OF_BACKLOG_S if backlog else LONGEST_S
-        left = self._since + longest - asyncio.get_running_loop().time()
-        return max(0.0, min(left, MORE_S))
+    def remaining_s(self, now_s: float, *, backlog: bool) -> float:
+        """Return for how many seconds the checkpoint may wait for more."""
+        tuning = self._tuning
+        longest = tuning.backlog_checkpoint_s if backlog else tuning.checkpoint_s
+        return max(0.0, min(self._begun_s + longest - now_s, tuning.idle_s))
 
     def release_records(self) -> None:
-        """Keep the records no longer: none of those applied until now is refused."""
+        """Drop the records and keep their number: none of those applied so far is refused."""
         self.check(())
-        self._fold()
-
-    def _fold(self) -> None:
-        self._before, self._parts = extent(self._parts, self._before), []
+        self._released, self._parts = extent(self._parts, self._released), []
 
     def check(self, letters: Sequence[DeadLetter]) -> None:
-        """Raise `RefusalLimitExceeded` where, with `letters`, too much is refused."""
+        """Raise `RefusalLimitExceeded` where too much is refused, `letters` being all of it."""
         self._checked = self._guard.check(self._parts, letters, self._checked)
 
-    def tell(self) -> None:
-        """Note that what was let go is being published."""
-        if self._begun is not None:
-            self._telling, self._begun = (self._before, self._begun), None
+    def take_unpublished(self) -> tuple[BatchExtent, float] | None:
+        """Return what was released, and when the first record not yet published was begun."""
+        since, self._unpublished_since = self._unpublished_since, None
+        return None if since is None else (self._released, since)
 
-    def told(self, counts: WorkerCounts) -> None:
-        """Have it counted that readers may see what was being published."""
-        if self._telling is not None:
-            counts.took_effect(*self._telling)
-            self._telling = None
-
-    def passed(self, counts: WorkerCounts, events: int) -> None:
-        """Note, and have it counted, that all of it is committed, which held so many events."""
-        self._guard.passed(self._checked)
-        self.told(counts)
-        self._fold()
-        self.tell()
-        self.told(counts)
-        counts.took(self._before, events)
-        self._begin()
+    def committed(self, counts: WorkerCounts, events: int) -> None:
+        """Count the checkpoint, which held so many events: all of it has been committed."""
+        self._guard.committed(self._checked)
+        self._released, self._parts = extent(self._parts, self._released), []
+        if (applied := self.take_unpublished()) is not None:
+            counts.observe_effect(*applied)
+        counts.count_batch(self._released, events)
 
 
-def of_backlog(batch: RecordBatch) -> bool:
-    """Return whether the log has as much again as a fetch of it at the least."""
-    return batch.behind >= max(1, len(batch))
+def is_backlog(batch: RecordBatch) -> bool:
+    """Return whether the log has at least as much again as this fetch of it."""
+    return batch.lag >= max(1, len(batch))

@@ -1,12 +1,12 @@
-"""How a commit of the threshold agent takes effect: in one order, and never ahead of its log.
+"""How a checkpoint of the threshold agent takes effect: in one order, never ahead of its log.
 
-Knows neither Faust nor a database; the places that a commit goes to are the `CheckpointTargets`.
+Knows neither Faust nor a database: `CheckpointTargets` are the places that a checkpoint goes to.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -22,11 +22,11 @@ log = structlog.get_logger()
 Row = tuple[bytes, bytes | None]
 """(key, row); None is a tombstone."""
 APPENDED_BYTES: Final = 4_000_000
-"""Of one record batch when rows are appended again, which need not be whole commits."""
+"""Of one record batch when rows are appended again, which need not be whole checkpoints."""
 
 
 class CheckpointTargets(Protocol):
-    """Where the commits of one partition go, under one assignment."""
+    """Where the checkpoints of one partition go, under one assignment."""
 
     def current(self) -> bool:
         """Return whether the partition is still assigned to this process."""
@@ -43,7 +43,7 @@ class CheckpointTargets(Protocol):
         """
         ...
 
-    async def changelog(self, begin: int, end: int, /) -> Sequence[Row]:
+    async def read_changelog(self, begin: int, end: int, /) -> Sequence[Row]:
         """Return the rows of the changelog from offset `begin` up to, not including, `end`."""
         ...
 
@@ -55,20 +55,24 @@ class CheckpointTargets(Protocol):
         """Write rows to the local store, in one step with the changelog offset it then holds."""
         ...
 
-    def publish(self, thresholds: Sequence[PublishedThreshold], /) -> Awaitable[None]:
-        """Publish to Redis, now or as soon as it is there; begins before it is awaited."""
+    def publish(self, thresholds: Sequence[PublishedThreshold], /) -> None:
+        """Begin to publish to Redis; what fails is retried later."""
         ...
 
-    async def produce_thresholds(self, moved: Sequence[PublishedThreshold], /) -> None:
+    async def wait_published(self) -> None:
+        """Return when Redis has all that was published so far, or was found away."""
+        ...
+
+    async def produce_thresholds(self, changed: Sequence[PublishedThreshold], /) -> None:
         """Append to the compacted topic of thresholds."""
         ...
 
-    async def announce_rows(self, rows: Sequence[tuple[bytes, bytes]], /) -> None:
-        """Append to it what rows answer."""
+    async def produce_rows(self, rows: Sequence[tuple[bytes, bytes]], /) -> None:
+        """Append the thresholds of rows to that topic."""
         ...
 
     async def delete_published(self, markers: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """Have deleted rows forgotten where they are served; return False where that must wait."""
+        """Delete contexts where they are published; return False where that must wait."""
         ...
 
     def done(self, end: int, /) -> None:
@@ -77,123 +81,107 @@ class CheckpointTargets(Protocol):
 
 
 class CheckpointWriter:
-    """Delivers the commits of one partition under one assignment, one step after the other."""
+    """Writes the checkpoints of one partition under one assignment, one after the other."""
 
     def __init__(
-        self, outlets: CheckpointTargets, next_changelog: int, complete_from: int = 0
+        self, targets: CheckpointTargets, next_changelog: int, complete_from: int = 0
     ) -> None:
         """`next_changelog`: the changelog offset that follows what the local store holds."""
         self.complete_from = complete_from
-        """The changelog holds every row from this offset on: who has none need not read before."""
-        self.in_flight: Sequence[PublishedThreshold] = ()
-        """What was published of rows that the local store may not have yet."""
-        self._outlets = outlets
-        self._publishing: Awaitable[None] | None = None
+        """Every row is in the changelog at or after this offset; a restore begins here."""
+        self._targets = targets
         self._next = next_changelog
-        self._ahead = (-1, -1)
+        self._newest_foreign = (-1, -1)
         self._newer: dict[bytes, tuple[int, int]] = {}
-        """Versions of rows that others appended, which ours have not come to yet."""
+        """Versions of rows that another owner appended and that ours have not reached yet."""
         self._one_at_a_time = asyncio.Lock()
 
-    def publish(self, thresholds: Sequence[PublishedThreshold]) -> None:
-        """Begin to publish thresholds whose rows come with a later commit, which waits for it.
+    async def write(self, checkpoint: Checkpoint) -> None:
+        """Make a checkpoint take effect. An exception leaves it to the next owner, whole.
 
-        Why it may, `deliver` says.
+        1. Dead letters.
+        2. Redis, begun before the rows are in: thresholds follow from the log, so the next owner,
+           which applies these records again if the rows did not arrive, publishes the same or
+           newer ones.
+        3. The changelog, then the local store.
+        4. The compacted topic, only what changed since the last checkpoint; so it waits for 3.
+        5. The group's offset, when Redis also has what was published ahead of these rows.
         """
-        if self._outlets.current():
-            self.in_flight = [*self.in_flight, *thresholds]
-            self._publishing = self._outlets.publish(thresholds)
-
-    async def published(self) -> None:
-        """Return when Redis has what was last published so, or has been found away."""
-        if self._publishing is not None:
-            await self._publishing
-
-    async def deliver(self, commit: Checkpoint) -> None:
-        """Make a commit take effect. An exception leaves it to the next owner, whole.
-
-        Thresholds are published before the rows are in: they follow from the log, so
-        whoever applies these records again, because the rows did not arrive, publishes the same or
-        what is newer. Only what has moved since the last commit is announced, so that waits.
-        """
-        outlets = self._outlets
+        targets = self._targets
         async with self._one_at_a_time:
-            if commit.dead_letters:
-                await outlets.send_dead_letters(commit.dead_letters)
-            if not outlets.current():
+            if checkpoint.dead_letters:
+                await targets.send_dead_letters(checkpoint.dead_letters)
+            if not targets.current():
                 return
-            self.in_flight = [*self.in_flight, *commit.thresholds]
-            published = outlets.publish(commit.thresholds)
-            appended = await self._append(commit.rows)
-            if appended and commit.moved:
-                await outlets.produce_thresholds(commit.moved)
-            await self.published()
-            await published
-            self.in_flight = ()
+            targets.publish(checkpoint.thresholds)
+            appended = await self._append(checkpoint.rows)
+            if appended and checkpoint.moved:
+                await targets.produce_thresholds(checkpoint.moved)
+            await targets.wait_published()
             if appended:  # else the next owner recovers these rows from the changelog
-                outlets.done(commit.end)
+                targets.done(checkpoint.end)
 
-    async def mend(self, keys: Iterable[bytes]) -> None:
-        """Append our rows of `keys` again: stale ones were found after them in the changelog."""
+    async def rewrite_stale_keys(self, keys: Iterable[bytes]) -> None:
+        """Append our rows of `keys` again: stale ones follow them in the changelog."""
         async with self._one_at_a_time:
-            ours = [(key, row) for key in keys if (row := self._outlets.get_row(key)) is not None]
-            await self._answer(ours)
+            ours = [(key, row) for key in keys if (row := self._targets.get_row(key)) is not None]
+            await self._supersede(ours)
 
     async def check_changelog(self, end: int) -> None:
-        """Look at what others appended since our last step, `end` being the changelog's end."""
+        """Read what others appended since our last step; `end` is the changelog's end."""
         async with self._one_at_a_time:
             if end <= self._next:
                 return
-            better = await self._better(self._next, end)
+            rows = await self._superseding(self._next, end)
             self._next = end
-            if self._outlets.current() and await self._answer(better):
-                self._write((), self._next - 1)
+            if self._targets.current() and await self._supersede(rows):
+                self._store((), self._next - 1)
 
-    async def rewrite(self, pieces: AsyncIterable[Iterable[bytes]]) -> None:
-        """Append again the row of every key, so that who restores the table reads them alone.
+    async def rewrite(self, chunks: AsyncIterable[Iterable[bytes]]) -> None:
+        """Append the row of every key again, so that a restore reads only those.
 
-        `pieces`: the keys of all rows of the local store. Commits go on in between; what they
-        change stands behind the beginning too.
+        `chunks`: the keys of all rows of the local store. Checkpoints are written in between; the
+        rows that they change are after the beginning too.
         """
         async with self._one_at_a_time:
             if self._behind_others():
-                return  # rows before the beginning are in no store of ours
+                return  # the local store lacks rows that are before the beginning
             begin = self._next
-        async for keys in pieces:
+        async for keys in chunks:
             async with self._one_at_a_time:
-                rows = [(key, row) for key in keys if (row := self._outlets.get_row(key))]
+                rows = [(key, row) for key in keys if (row := self._targets.get_row(key))]
                 if not await self._append_again(rows):
                     return
         self.complete_from = begin
 
-    async def bury(self, markers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Append tombstones for rows that were deleted long ago, where they still are.
+    async def delete_expired(self, markers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Append tombstones for rows that were deleted long ago and are still deleted.
 
-        Return False where that has to wait, because what they served cannot be retracted yet.
+        Return False where that has to wait, because Redis cannot delete them yet.
         """
         async with self._one_at_a_time:
-            still = [(key, row) for key, row in markers if self._outlets.get_row(key) == row]
-            if not self._outlets.current() or not still:
+            expired = [(key, row) for key, row in markers if self._targets.get_row(key) == row]
+            if not self._targets.current() or not expired:
                 return True
-            if not await self._outlets.delete_published(still):
+            if not await self._targets.delete_published(expired):
                 return False
-            await self._append_again([(key, None) for key, _row in still])
+            await self._append_again([(key, None) for key, _row in expired])
             return True
 
-    async def _answer(self, rows: Sequence[tuple[bytes, bytes]]) -> bool:
-        """Append our rows that stale ones followed; return whether all are in.
+    async def _supersede(self, rows: Sequence[tuple[bytes, bytes]]) -> bool:
+        """Append our rows again after stale ones of the same keys; return whether all are in.
 
-        Whoever appended those has announced what they answer, or will; we only announce what has
-        moved since our last commit, which may be nothing. So what ours answer is said again.
+        The owner that appended the stale ones has produced their thresholds, or will. We only
+        produce what changed since our last checkpoint, perhaps nothing, so produce these again.
         """
         if not await self._append_again(rows):
             return False
         if rows:
-            await self._outlets.announce_rows(rows)
+            await self._targets.produce_rows(rows)
         return True
 
     async def _append_again(self, rows: Sequence[Row]) -> bool:
-        """Append rows that are no commit, bit by bit; return whether all are in."""
+        """Append rows that are no checkpoint, in several batches; return whether all are in."""
         for part in chunk_rows(rows, APPENDED_BYTES):
             if not await self._append(part):
                 return False
@@ -202,83 +190,86 @@ class CheckpointWriter:
     async def _append(self, rows: Sequence[Row]) -> bool:
         """Append rows to the changelog, then to the local store; return whether they are in both.
 
-        The local store is never ahead of the changelog, and the offset that it remembers never
-        passes over foreign rows that were not looked at.
+        The local store is never ahead of the changelog, and the offset that it holds never passes
+        rows of another owner that were not read.
         """
-        outlets = self._outlets
-        if not outlets.current():
+        targets = self._targets
+        if not targets.current():
             return False
-        first, last = await outlets.send_rows(rows, self.complete_from)
-        if not outlets.current():
+        first, last = await targets.send_rows(rows, self.complete_from)
+        if not targets.current():
             return False
         begin, self._next = self._next, last + 1
         if first == begin:
-            self._write(rows, last)
+            self._store(rows, last)
         else:
-            outlets.write_rows(rows, None)
-            if not await self._answer(await self._better(begin, first)):
+            targets.write_rows(rows, None)
+            if not await self._supersede(await self._superseding(begin, first)):
                 return False
-            self._write((), self._next - 1)
+            self._store((), self._next - 1)
         if self._newer:
-            await self._catch_up(rows)
+            await self._produce_caught_up(rows)
         return True
 
-    async def _catch_up(self, rows: Sequence[Row]) -> None:
-        """Announce rows of ours that others had before us; see `_answer`."""
+    async def _produce_caught_up(self, rows: Sequence[Row]) -> None:
+        """Produce thresholds of rows that another owner had before us; see `_supersede`."""
         newer = self._newer
         ours = [(k, row) for k, row in rows if row and k in newer and version(row) >= newer[k]]
         for key, _row in ours:
             del newer[key]
         if ours:
-            await self._outlets.announce_rows(ours)
+            await self._targets.produce_rows(ours)
 
-    def _write(self, rows: Sequence[Row], changelog_offset: int) -> None:
-        """Write rows to the local store, and the offset unless it would pass over newer rows.
+    def _store(self, rows: Sequence[Row], changelog_offset: int) -> None:
+        """Write rows to the local store, and the offset unless it would pass newer rows.
 
-        Those of another owner that was ahead of us are in no store of ours until we have come as
-        far; a recovery that began after them would miss them.
+        Rows of another owner that is ahead of us are not in our store until we have come as far; a
+        recovery that began after them would miss them.
         """
         behind = self._behind_others(dict(rows).get(PARTITION_KEY))
-        self._outlets.write_rows(rows, None if behind else changelog_offset)
+        self._targets.write_rows(rows, None if behind else changelog_offset)
 
     def _behind_others(self, row: bytes | None = None) -> bool:
         """Return whether another owner's rows are newer than ours, `row` being the partition's."""
-        if self._ahead == (-1, -1):
+        if self._newest_foreign == (-1, -1):
             return False
-        row = row or self._outlets.get_row(PARTITION_KEY)
-        return row is None or version(row) < self._ahead
+        row = row or self._targets.get_row(PARTITION_KEY)
+        return row is None or version(row) < self._newest_foreign
 
-    async def _better(self, begin: int, end: int) -> list[tuple[bytes, bytes]]:
-        """Return our rows that stale ones followed between two offsets of the changelog.
+    async def _superseding(self, begin: int, end: int) -> list[tuple[bytes, bytes]]:
+        """Return our rows that stale ones follow between two offsets of the changelog.
 
-        A stale row must not stay the last one of its key: compaction would take the good one.
+        A stale row must not stay the last one of its key: compaction would delete the right one.
         """
-        outlets = self._outlets
-        theirs = dict(await outlets.changelog(begin, end))
-        partition = outlets.get_row(PARTITION_KEY)
+        targets = self._targets
+        foreign = dict(await targets.read_changelog(begin, end))
+        partition = targets.get_row(PARTITION_KEY)
         reached = (-1, -1) if partition is None else version(partition)
         rows: list[tuple[bytes, bytes]] = []
-        for key, row in theirs.items():
+        for key, row in foreign.items():
             if not is_row(key, row):
-                if key is not None and (held := outlets.get_row(key)) is not None:
+                if key is not None and (held := targets.get_row(key)) is not None:
                     rows.append((key, held))
                 continue
             if row is not None:
-                self._ahead = max(self._ahead, version(row))
-            ours = answer(outlets.get_row(key), row, reached)
+                self._newest_foreign = max(self._newest_foreign, version(row))
+            ours = superseding_row(targets.get_row(key), row, reached)
             if ours is not None:
                 rows.append((key, ours))
             elif row is not None and version(row) > reached:
                 self._newer[key] = version(row)
-        log.warning("changelog.foreign", begin=begin, end=end, mended=len(rows))
+        log.warning("changelog.stale_writer", begin=begin, end=end, superseded=len(rows))
         return rows
 
 
-def answer(ours: bytes | None, theirs: bytes | None, reached: tuple[int, int]) -> bytes | None:
-    """Return the row to append after another process's row of the same key; None where it is right.
+def superseding_row(
+    ours: bytes | None, theirs: bytes | None, reached: tuple[int, int]
+) -> bytes | None:
+    """Return the row to append after another owner's row of the same key; None: theirs is right.
 
-    `reached`: (epoch, applied offset) of our rows. A tombstone is right where nothing is. A row of
-    ours that is gone was deleted, marked, and buried since; that is said again.
+    `reached`: (epoch, applied offset) of our rows. A tombstone is right where we have no row. If we
+    have none although their version is not newer, ours was deleted and its marker expired since;
+    the marker is appended again.
     """
     if ours is not None:
         return ours if stale(ours, theirs) else None

@@ -1,62 +1,55 @@
-"""Says what time it is, as clock records, to the partitions that a worker owns.
+"""Sends clock records, by which everything expires, into the partitions of a worker.
 
-A worker appends one to each partition that it takes over, unless the previous owner has just done
-so, and then one as each tick begins, also where no events arrive: the first events after a pause
-count as of the tick in which they arrive. If the broker does not take one, the worker tries again
-at the next look; until then nothing expires.
+A partition gets one when it is taken over, unless the previous owner has just sent one, and then
+one at the beginning of each tick, also while no events arrive: the first events after a pause count
+as of the tick in which they arrive. What the broker does not take is sent at the next check; until
+then nothing expires.
 
-A partition's clock does not go back, so a time that is too late cannot be taken back. A worker
-whose clock is ahead of Redis' says none.
+A partition's clock never goes back, so a time that is too late cannot be corrected. A worker whose
+clock is ahead of that of Redis sends none.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Final
 
 import structlog
 from aiokafka.errors import KafkaError
 
+from agents.environment import Clocks
 from agents.thresholds.partition import OwnedPartition
-from agents.thresholds.services import PartitionServices
 from agents.thresholds.sound_clock import SoundClock
-from headstart.events.schema import new_id
-from topics.control.messages import Clock, control_records
+from topics.control import messages
 
-LOOK_S: Final = 10.0
-"""How often it is looked which partitions are to be told."""
-LONGEST_S: Final = 5.0
-"""How long is waited for the broker, all partitions together: a rebalance waits for it, too."""
+TIMEOUT_S: Final = 5.0
+"""For the broker, all partitions together: a rebalance waits for it too."""
 
 log = structlog.get_logger()
 
 
 async def send_clock_records(
-    owned: Sequence[OwnedPartition], services: PartitionServices, clock: SoundClock
+    owned: Sequence[OwnedPartition], clock: Clocks, sound: SoundClock
 ) -> None:
     """Send a clock record into each owned partition where one is due."""
-    now_ms = time.time_ns() // 1_000_000
-    due = [each for each in owned if each.witness.due(each.core, now_ms)]
-    if not due or not await clock.believes(now_ms):
+    now_ms = clock.now_ms()
+    due = [each for each in owned if each.clock_schedule.due(each.core, now_ms)]
+    if not due or not await sound.is_sound(now_ms):
         return
     try:
-        async with asyncio.timeout(LONGEST_S):
-            await asyncio.gather(*(_say(each, now_ms, services) for each in due))
+        async with asyncio.timeout(TIMEOUT_S):
+            await asyncio.gather(*(_send(each, now_ms, clock) for each in due))
     except TimeoutError:
-        log.warning("thresholds.clock.waits", error=f"not acknowledged in {LONGEST_S:.0f} s")
+        log.warning("clock_records.retrying", error=f"not acknowledged in {TIMEOUT_S:.0f} s")
 
 
-async def _say(owned: OwnedPartition, now_ms: int, services: PartitionServices) -> None:
-    if not owned.current():
+async def _send(owned: OwnedPartition, now_ms: int, clock: Clocks) -> None:
+    if not owned.targets.current():
         return
-    said = Clock(new_id(now_ms), now_ms)
+    record = messages.Clock(clock.new_id(now_ms), now_ms)
     try:
-        await services.producer.send_controls(
-            control_records(said, [owned.partition], services.rules.operators_key)
-        )
+        if await owned.targets.send_control(record, [owned.partition]):
+            owned.clock_schedule.sent(now_ms)
     except (KafkaError, OSError) as error:
-        log.warning("thresholds.clock.waits", partition=owned.partition, error=str(error))
-        return
-    owned.witness.said(now_ms)
+        log.warning("clock_records.retrying", partition=owned.partition, error=str(error))

@@ -1,8 +1,7 @@
-"""From where on the changelog is complete: what the last record of each of its batches says.
+"""A header on the last record of each changelog batch: from which offset on the log is complete.
 
-An owner appends all of its rows again now and then (agents/thresholds/checkpoint_writer.py);
-whoever restores a table from nothing begins there, and reads as much as the table is large, however
-long the log.
+An owner appends all of its rows again now and then (agents/thresholds/checkpoint_writer.py). A
+restore into an empty store begins there: it reads as much as the table holds, however long the log.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ HEADER: Final = "headstart.complete-from"
 
 
 def completeness(offset: int) -> tuple[str, bytes]:
-    """Return the header that says: every row stands at `offset` or behind it."""
+    """Return the header: every row is at or after `offset`."""
     return HEADER, str(offset).encode()
 
 
 def complete_from(headers: Iterable[tuple[str, bytes]]) -> int:
-    """Return the offset that a record's headers name; 0, the whole log, where they name none."""
-    said = dict(headers).get(HEADER, b"")
-    return int(said) if said.isdigit() else 0
+    """Return the offset in a record's headers; 0, the whole log, without one."""
+    value = dict(headers).get(HEADER, b"")
+    return int(value) if value.isdigit() else 0

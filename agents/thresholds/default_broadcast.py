@@ -1,56 +1,42 @@
-"""Says what a partition knows, as control records: evidence of workflow types, and defaults.
+"""Publishes each partition's evidence as control records, and the tenants' defaults.
 
-Who owns the first partition merges, so the group decides who that is, and a successor goes on with
-what the table holds. A broker that does not answer is asked again at the next look.
+The owner of partition 0 merges the evidence into defaults, so the consumer group elects the merger;
+a successor continues from the table. What the broker does not take is sent at the next check.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from typing import Final
 
 import structlog
 from aiokafka.errors import KafkaError
 
 from agents.thresholds.partition import OwnedPartition
-from agents.thresholds.services import PartitionServices
-from topics.control.messages import Control, control_records
 
 log = structlog.get_logger()
 
-MERGING: Sequence[int] = (0,)
+MERGING: Final[Sequence[int]] = (0,)
 """The partition whose owner merges."""
 
 
 async def broadcast_evidence_and_defaults(
-    owned: OwnedPartition, services: PartitionServices
+    owned: OwnedPartition, partitions: int, now_ms: int
 ) -> None:
-    """Send what has moved of an owned partition's evidence, and of the defaults if it merges."""
-    now_ms = time.time_ns() // 1_000_000
+    """Send what changed of a partition's evidence and, if it merges, of defaults, into all."""
+    send = owned.targets.send_control
     try:
-        for evidence in owned.types.due(now_ms):
-            if not await _send(owned, services, evidence, MERGING):
+        for evidence in owned.evidence.due(now_ms):
+            if not await send(evidence, MERGING):
                 return
-            owned.types.sent(evidence)
+            owned.evidence.sent(evidence)
         if owned.merger is None:
             return
         for default in owned.merger.due(now_ms):
-            if not await _send(owned, services, default, range(services.epoch.partitions)):
+            if not await send(default, range(partitions)):
                 return
             owned.merger.sent(default)
             outcomes = default.learned.outcomes if default.learned else 0
-            log.info("thresholds.default", tenant=default.tenant, outcomes=outcomes)
+            log.info("defaults.published", tenant=default.tenant, outcomes=outcomes)
     except (KafkaError, OSError) as error:
-        log.warning("thresholds.default.waits", partition=owned.partition, error=str(error))
-
-
-async def _send(
-    owned: OwnedPartition, services: PartitionServices, control: Control, partitions: Sequence[int]
-) -> bool:
-    """Send a control record into partitions; return whether this process may still say such."""
-    if not owned.current():
-        return False
-    await services.producer.send_controls(
-        control_records(control, partitions, services.rules.operators_key)
-    )
-    return True
+        log.warning("defaults.retrying", partition=owned.partition, error=str(error))

@@ -1,20 +1,18 @@
-"""A partition's table replaced by what a rebuild in the log says it is, while readers read.
+"""Replaces a partition's table by a rebuild in the log, while readers continue.
 
-Where the process ends in the middle, the next owner of the partition begins again: the applied
-offset is still before the rebuild.
+If the process ends before that is complete, the next owner begins again: the applied offset is
+still before the rebuild.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from agents.consumer.topic_reader import read_batches
-from agents.thresholds.checkpoint_writer import CheckpointWriter
-from agents.thresholds.pacing import in_chunks
+from agents.thresholds.checkpoint_writer import CheckpointTargets, CheckpointWriter
 from agents.thresholds.services import PartitionServices
 from processing.contexts.thresholds import is_published, threshold_from_row
 from processing.control.rebuild_state import KEY
@@ -24,80 +22,70 @@ from processing.state.rows import PARTITION_KEY
 from processing.task import Checkpoint, PartitionTask
 from topics.catalogue import EVENTS
 
-COMMIT_BYTES: Final = 2_000_000
-"""Of the rows of one commit; each is published before the next one is sent."""
-
 LAST: Final = {KEY, PARTITION_KEY}
-"""Rows that are in the last commit together: one without the other would be half a rebuild."""
+"""Rows that must be in the last checkpoint together: one alone would be half a rebuild."""
 
 log = structlog.get_logger()
 
 
-class RebuildTarget(Protocol):
-    """The partition whose table is replaced."""
+async def apply_rebuild(
+    core: PartitionTask,
+    writer: CheckpointWriter,
+    targets: CheckpointTargets,
+    services: PartitionServices,
+) -> bool:
+    """Replace the table by the rebuild that `core` has reached, or skip it where that is refused.
 
-    partition: int
-    core: PartitionTask
-    delivery: CheckpointWriter
-
-    def current(self) -> bool:
-        """Return whether this process may still write."""
-        ...
-
-    async def restore(self) -> None:
-        """Read the replaced table into a new core."""
-        ...
-
-
-async def apply_rebuild(owned: RebuildTarget, services: PartitionServices) -> None:
-    """Take over the rebuild that an owned partition stands at, or go on without if it cannot be.
-
-    Returns in the middle where the partition is no longer this process's.
+    Return whether the table was replaced, so that it is to be restored. If the partition is lost
+    meanwhile, the rebuild stays pending.
     """
-    core, place, epoch = owned.core, owned.partition, services.epoch
     assert core.pending_rebuild is not None
-    rules, offset = services.rules, core.reached
-    takeover = TableRebuild(
-        core.pending_rebuild, offset, place, epoch.partitions, epoch.number, rules
+    place, epoch, offset = core.partition, services.epoch, core.reached
+    rebuild = TableRebuild(
+        core.pending_rebuild, offset, place, epoch.partitions, epoch.number, services.rules
     )
-    await feed(takeover, partial(_read, services, place))
-    if takeover.refused is not None:
-        log.error("thresholds.rebuild.refused", partition=place, reason=takeover.refused)
-        core.skip_rebuild(takeover.refused)
-        await owned.delivery.deliver(core.commit())
-        return
-    before = [key async for rows in in_chunks(services.store.scan(place)) for key, _row in rows]
+    await feed(rebuild, partial(_read, services, place))
+    if rebuild.refused is not None:
+        log.error("rebuild.rejected", partition=place, reason=rebuild.refused)
+        core.skip_rebuild(rebuild.refused)
+        await writer.write(core.commit())
+        return False
+    before = [key async for rows in services.store.scan_chunks(place) for key, _row in rows]
     count = 0
-    for commit in replacement_commits(takeover.replacing(before), place, offset):
-        if not owned.current():
-            return
-        await owned.delivery.deliver(commit)
-        count += len(commit.rows)
-        services.app.opened += 1  # progress, for whoever watches: a large table takes long
-    await owned.restore()
-    log.info("thresholds.rebuild.taken", partition=place, offset=offset, rows=count)
+    for checkpoint in replacement_commits(
+        rebuild.replacing(before), place, offset, services.env.tuning.rebuild_checkpoint_bytes
+    ):
+        if not targets.current():
+            return False
+        await writer.write(checkpoint)
+        count += len(checkpoint.rows)
+        services.app.opened += 1  # progress for the supervisor: a large table takes long
+    log.info("rebuild.applied", partition=place, offset=offset, rows=count)
+    return True
 
 
 async def _read(
     services: PartitionServices, partition: int, log: range
 ) -> AsyncIterator[RecordBatch]:
     begin, end = {partition: log.start}, {partition: log.stop}
-    async for batch in read_batches(services.kafka, EVENTS.name, begin, end):
+    async for batch in services.clients.read_batches(services.kafka, EVENTS.name, begin, end):
         batch.drop_before(log.start)
         services.app.opened += 1
         yield batch
 
 
-def replacement_commits(rows: Iterable[Row], partition: int, offset: int) -> Iterator[Checkpoint]:
-    """Yield the commits that make a table what it is at `offset`, from `TableRebuild.replacing`.
+def replacement_commits(
+    rows: Iterable[Row], partition: int, offset: int, max_bytes: int
+) -> Iterator[Checkpoint]:
+    """Yield the checkpoints that replace a table at `offset`, from `TableRebuild.replacing`.
 
     The group's offset moves past `offset` with the last of them, so that a successor publishes
-    what may not have been.
+    what may be unpublished.
     """
     part: list[Row] = []
     size = 0
     for key, row in rows:
-        if size > COMMIT_BYTES and key not in LAST:
+        if size > max_bytes and key not in LAST:
             yield _commit(part, partition, offset)
             part, size = [], 0
         part.append((key, row))
@@ -106,5 +94,5 @@ def replacement_commits(rows: Iterable[Row], partition: int, offset: int) -> Ite
 
 
 def _commit(rows: list[Row], partition: int, end: int) -> Checkpoint:
-    served = [threshold_from_row(key, row) for key, row in rows if is_published(partition, key)]
-    return Checkpoint(end, rows, served, served, [], 0)
+    published = [threshold_from_row(key, row) for key, row in rows if is_published(partition, key)]
+    return Checkpoint(end, rows, published, published, [], 0)

@@ -1,7 +1,6 @@
 """Restores the contexts table from its changelog, in batches; the row of the higher offset wins.
 
-Last-write-wins, as Faust has it, would take the old rows that a worker appended which was stopped
-and woke up.
+Faust's last-write-wins would take the stale rows of a worker that was stopped and woke up.
 """
 
 from __future__ import annotations
@@ -11,17 +10,16 @@ from typing import Final, NamedTuple, cast
 
 import structlog
 
-from agents.consumer.topic_reader import read_batches
+from agents.thresholds.clients import Clients
 from agents.thresholds.completeness import complete_from
 from agents.thresholds.store import ContextStore
 from processing.state.rows import is_row, stale
 from topics.catalogue import CHANGELOG
-from topics.kafka.reader import read_records, topic_state
 
 log = structlog.get_logger()
 
-ROWS_AT_ONCE: Final = 100_000
-"""Changed rows that are gathered before they are written: many records are of the same rows."""
+WRITE_ROWS: Final = 100_000
+"""Changed rows that are buffered before they are written: many records are of the same rows."""
 
 
 class Restoring:
@@ -31,12 +29,12 @@ class Restoring:
         self._store, self._partition = store, partition
         self._changed: dict[bytes, bytes | None] = {}
         self._empty = next(store.scan(partition), None) is None
-        self.overtaken: set[bytes] = set()
-        """Keys whose last row in the changelog is not the right one."""
+        self.stale_keys: set[bytes] = set()
+        """Keys whose last row in the changelog is a stale one."""
 
     def apply(self, keys: Iterable[bytes | None], rows: Iterable[bytes | None], end: int) -> None:
-        """Take up records of the changelog in their order; `end`: the offset after them."""
-        changed, overtaken = self._changed, self.overtaken
+        """Apply records of the changelog in their order; `end`: the offset after them."""
+        changed, stale_keys = self._changed, self.stale_keys
         for key, row in zip(keys, rows, strict=True):
             if key is None:
                 log.warning("changelog.unreadable", partition=self._partition, key=None)
@@ -48,42 +46,42 @@ class Restoring:
             if not is_row(key, row):
                 log.warning("changelog.unreadable", partition=self._partition, key=repr(key))
                 if ours is not None:
-                    overtaken.add(key)
+                    stale_keys.add(key)
             elif stale(ours, row):
-                overtaken.add(key)
+                stale_keys.add(key)
             else:
-                if overtaken:
-                    overtaken.discard(key)
+                if stale_keys:
+                    stale_keys.discard(key)
                 changed[key] = row
-        if len(changed) >= ROWS_AT_ONCE:
+        if len(changed) >= WRITE_ROWS:
             self.write(end - 1)
 
     def write(self, offset: int) -> None:
-        """Write what changed, with the changelog offset that the store then holds."""
+        """Write the changed rows, with the changelog offset that the store then holds."""
         self._store.write_rows(self._partition, self._changed.items(), offset)
         self._changed.clear()
         self._empty = False
 
 
 class Recovered(NamedTuple):
-    """What recovery found out of one partition's changelog."""
+    """The result of the recovery of one partition."""
 
-    overtaken: set[bytes]
-    """Keys whose last row is not the right one."""
+    stale_keys: set[bytes]
+    """Keys whose last row is a stale one."""
     complete_from: int
-    """The offset from which on it holds every row."""
+    """Every row is in the changelog at or after this offset."""
 
 
 async def recover(
-    store: ContextStore, kafka: str, partitions: Iterable[int]
+    store: ContextStore, clients: Clients, kafka: str, partitions: Iterable[int]
 ) -> Mapping[int, Recovered]:
     """Bring partitions of the store up to the end of the changelog.
 
     Raises `BrokerUnreachable` and `TopicsMissing`.
     """
-    state = await topic_state(kafka, CHANGELOG.name)
+    state = await clients.topic_state(kafka, CHANGELOG.name)
     end = {partition: state.end[partition] for partition in partitions}
-    complete = await _complete_from(kafka, state.begin, end)
+    complete = await _complete_from(clients, kafka, state.begin, end)
     begin, restoring = {}, {}
     for partition in end:
         held = store.held_offset(partition)
@@ -91,26 +89,26 @@ async def recover(
         begin[partition] = max(state.begin[partition], first)
         restoring[partition] = Restoring(store, partition)
     count = 0
-    async for batch in read_batches(kafka, CHANGELOG.name, begin, end):
+    async for batch in clients.read_batches(kafka, CHANGELOG.name, begin, end):
         keys = cast("list[bytes]", batch.keys)  # a compacted topic takes no record without one
         restoring[batch.partition].apply(keys, batch.values, batch.end)
         count += len(batch)
     for partition, each in restoring.items():
         if begin[partition] < end[partition]:
             each.write(end[partition] - 1)
-    log.info("thresholds.recovered", partitions=len(restoring), records=count)
+    log.info("changelog.restored", partitions=len(restoring), records=count)
     return {
-        partition: Recovered(each.overtaken, complete[partition])
+        partition: Recovered(each.stale_keys, complete[partition])
         for partition, each in restoring.items()
     }
 
 
 async def _complete_from(
-    kafka: str, begin: Mapping[int, int], end: Mapping[int, int]
+    clients: Clients, kafka: str, begin: Mapping[int, int], end: Mapping[int, int]
 ) -> Mapping[int, int]:
-    """Return what the last record of each partition says of the log's completeness."""
+    """Return by partition the completeness header of its last record."""
     found = dict.fromkeys(end, 0)
     last = {partition: end[partition] - 1 for partition in end if begin[partition] < end[partition]}
-    async for record in read_records(kafka, CHANGELOG.name, last, end):
+    async for record in clients.read_records(kafka, CHANGELOG.name, last, end):
         found[record.partition] = complete_from(record.headers)
     return found

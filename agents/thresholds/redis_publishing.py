@@ -1,16 +1,13 @@
-"""What a worker publishes to Redis: of its partitions together, and later where Redis is away."""
+"""Publishes the thresholds of a worker's partitions to Redis; what fails is kept and retried."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
 
 import structlog
 
-from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
-from processing.task import PartitionTask, settle
 from sinks.redis.pending import PendingThresholds
 from sinks.redis.thresholds import ThresholdPublisher
 from topics.schema.json_schema import PublishedThreshold
@@ -18,83 +15,44 @@ from topics.schema.json_schema import PublishedThreshold
 log = structlog.get_logger()
 
 
-class PublishSource(Protocol):
-    """A partition whose answers are published ahead of their rows."""
-
-    core: PartitionTask
-
-    def tell(self) -> None:
-        """Begin to publish what its contexts answer by now."""
-        ...
-
-    async def told(self) -> None:
-        """Return when readers may see it, or Redis has been found away."""
-        ...
-
-
 class RedisPublishQueue:
-    """The thresholds of a worker on their way to Redis."""
+    """Combines what partitions publish at the same moment into one request."""
 
-    def __init__(self, redis_url: str, counts: WorkerCounts) -> None:
+    def __init__(self, publisher: ThresholdPublisher, counts: WorkerCounts) -> None:
         self.behind = False
         """Whether something waits for Redis, or did until `catch_up` last looked."""
-        self._publisher = ThresholdPublisher(redis_url)
-        self._counts = counts
+        self._publisher, self._counts = publisher, counts
         self._pending = PendingThresholds()
-        self._together: list[PublishedThreshold] = []
+        self._combined: list[PublishedThreshold] = []
         self._publishing: asyncio.Task[None] | None = None
-        self._due: dict[PublishSource, None] = {}
-        self._telling: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> bool:
         """Whether something waits for Redis."""
         return bool(self._pending)
 
-    def tell(self, partition: PublishSource) -> None:
-        """Have a partition's answers published soon, with those of others.
-
-        One request is under way at a time: what contexts learn meanwhile is in the next one.
-        """
-        self._due[partition] = None
-        if self._telling is None:
-            self._telling = asyncio.create_task(self._tell())
-
-    async def _tell(self) -> None:
-        try:
-            while self._due:
-                due, self._due = list(self._due), {}
-                settle([each.core for each in due])
-                for each in due:
-                    each.tell()
-                for each in due:
-                    await each.told()
-        except Exception as error:
-            exit_fatally("publishing", error)
-        self._telling = None
-
     def publish(self, thresholds: Sequence[PublishedThreshold]) -> Awaitable[None]:
-        """Publish, in one request with what other partitions publish now; begins at once.
+        """Publish, in one request with what other partitions publish now; starts at once.
 
-        A failure never stops learning: what failed waits and is retried.
+        A failure never stops learning: the thresholds are kept and retried.
         """
         if not thresholds:
             nothing = asyncio.get_running_loop().create_future()
             nothing.set_result(None)
             return nothing
-        self._together += thresholds
+        self._combined += thresholds
         if self._publishing is None:
-            self._publishing = asyncio.create_task(self._publish_together())
+            self._publishing = asyncio.create_task(self._publish_combined())
         return asyncio.shield(self._publishing)
 
-    async def _publish_together(self) -> None:
+    async def _publish_combined(self) -> None:
         await asyncio.sleep(0)  # one acknowledgement of the broker lets several partitions go on
-        thresholds, self._together, self._publishing = self._together, [], None
+        thresholds, self._combined, self._publishing = self._combined, [], None
         try:
             await self.publish_now(thresholds)
         except ConnectionError as error:
             if not self._pending:
-                log.warning("redis.away", error=str(error))
+                log.warning("redis.unavailable", error=str(error))
             self._pending.add(thresholds)
             self.behind = True
             self._counts.redis_failures += 1
@@ -114,10 +72,10 @@ class RedisPublishQueue:
             self.behind = False
         return not self._pending
 
-    async def bury(self, gone: Sequence[PublishedThreshold]) -> bool:
-        """Take contexts that went long ago out of Redis; return False where that has to wait."""
+    async def delete_expired(self, expired: Sequence[PublishedThreshold]) -> bool:
+        """Delete contexts that were deleted long ago; return False where that has to wait."""
         try:
-            await self._publisher.delete_expired(gone)
+            await self._publisher.delete_expired(expired)
         except ConnectionError:
             return False
         return not self.behind
@@ -125,3 +83,27 @@ class RedisPublishQueue:
     async def close(self) -> None:
         """Disconnect."""
         await self._publisher.close()
+
+
+class PartitionPublisher:
+    """Publishes the thresholds of one partition, under one assignment."""
+
+    def __init__(self, queue: RedisPublishQueue) -> None:
+        self.in_flight: Sequence[PublishedThreshold] = ()
+        """Published since the last checkpoint: the local store may not have their rows yet."""
+        self._queue = queue
+        self._requests: list[Awaitable[None]] = []
+
+    def publish(self, thresholds: Sequence[PublishedThreshold]) -> Awaitable[None]:
+        """Publish, also ahead of the rows (see `CheckpointWriter.write`); starts at once."""
+        self.in_flight = [*self.in_flight, *thresholds]
+        request = self._queue.publish(thresholds)
+        self._requests.append(request)
+        return request
+
+    async def wait_published(self) -> None:
+        """Return when Redis has all that was published here, or was found away."""
+        requests, self._requests = self._requests, []
+        for request in requests:
+            await request
+        self.in_flight = ()

@@ -1,16 +1,15 @@
-"""Keeps Redis equal to the table without being asked: compares slowly, and repairs what differs.
+"""Compares Redis with the table, slowly, and repairs what differs.
 
-Publishing writes what changes; what something else changed in Redis, or took out of it, it never
-sees. So every owner of a partition goes through its contexts at a bounded rate, beside its work.
-Each value is read from Redis before its row, and replaced only while it is still what was seen.
-What Redis holds that the log may yet explain is left alone: it may be published ahead of its row,
-or by the next owner of the partition (docs/decisions/0025-checking-redis.md).
+Publishing only writes changes; it does not notice when another writer changes or deletes values in
+Redis. So every owner of a partition goes through its contexts at a bounded rate. Each value is read
+from Redis before its row, and replaced only if it has not changed since. A value that the log may
+still explain is left alone: it may be published ahead of its row, or by the next owner of the
+partition (docs/decisions/0025-checking-redis.md).
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -24,22 +23,19 @@ from headstart.keys import DEFAULT_PATH
 from processing.contexts.thresholds import is_published, threshold_from_row
 from processing.records.partitioner import partition_for
 from processing.state.rows import CONTEXT, DEFAULT, PARTITION_KEY, context_key, default_key, version
-from sinks.redis.comparison import Expected, RedisComparison, Repair, StoredField
+from sinks.redis.comparison import Expected, Repair, StoredField
 from sinks.redis.stored_fields import Field, Reach
 from sinks.redis.thresholds import encode_value
 from sinks.redis.wrong_fields import FieldFindings, WrongField, beyond_log_end, find_wrong
 from topics.catalogue import EVENTS
-from topics.epoch import PartitionsChanged, read_epoch
+from topics.epoch import PartitionsChanged
 from topics.kafka.admin import TopicsMissing
-from topics.kafka.reader import topic_state
 from topics.schema.json_schema import PublishedThreshold
 
 log = structlog.get_logger()
 
-AT_ONCE: Final = 100
-"""Contexts of one step."""
 PAUSE_S: Final = 0.25
-"""After each step: so 400 contexts a second are compared at most, about 2 % of a core."""
+"""After each step, which is 100 contexts: so at most 400 a second are compared, 2 % of a core."""
 
 
 class RedisChecks:
@@ -53,28 +49,29 @@ class RedisChecks:
         redis_url: str,
         every_s: float,
     ) -> None:
-        """`every_s`: seconds from the beginning of a round to that of the next; 0: never."""
+        """`every_s`: seconds between the beginnings of two rounds; 0: never."""
         self._services, self._every_s = services, every_s
         self._owned, self._fetched = owned, fetched
-        self._comparison = RedisComparison(redis_url)
+        self._clock, self._at_once = services.env.clock, services.env.tuning.compared_rows
+        self._comparison = services.clients.comparison(redis_url)
         self._contested = ContestedFields()
-        self._next = time.monotonic() + every_s
+        self._next = self._clock.monotonic_s() + every_s
         self._away = False
         self._ends: Mapping[int, int] = {}
-        """Where the log of each partition ended, when that was last asked."""
+        """The end of each partition's log, when last read."""
 
     async def close(self) -> None:
         """Close the connections."""
         await self._comparison.close()
 
-    def soon(self) -> None:
+    def request_round(self) -> None:
         """Begin the next round at once."""
         self._next = 0.0
 
     async def work(self) -> None:
-        """Make a round where it is due. A Redis or a broker that is away is asked again later."""
-        now = time.monotonic()
-        if not self._every_s or now < self._next or self._services.publishing.waiting:
+        """Run a round if due. If Redis or the broker is away, retry later."""
+        now = self._clock.monotonic_s()
+        if not self._every_s or now < self._next or self._services.publish_queue.waiting:
             return
         self._next = now + self._every_s
         try:
@@ -82,11 +79,11 @@ class RedisChecks:
             self._away = False
         except (ConnectionError, TopicsMissing, PartitionsChanged) as error:
             if not self._away:
-                log.warning("thresholds.redis.not.checked", error=str(error))
+                log.warning("redis_check.retrying", error=str(error))
             self._away = True
 
     async def round(self) -> None:
-        """Compare every context once. Raises what is away."""
+        """Compare every context once. Raises `ConnectionError` and the errors of topics."""
         for owned in self._owned():
             begin: bytes | None = CONTEXT
             while begin is not None and owned in self._owned():
@@ -95,18 +92,18 @@ class RedisChecks:
         async for fields in self._fields():
             await self._some_fields(fields)
             await asyncio.sleep(PAUSE_S)
-        self._services.counts.contested = self._contested.count(time.monotonic())
+        self._services.counts.contested = self._contested.count(self._clock.monotonic_s())
 
     async def _fields(self) -> AsyncIterator[Sequence[Field]]:
-        now = time.time_ns() // 1_000_000
+        now = self._clock.now_ms()
         async for fields in self._comparison.fields(tidy_at=now):
-            for at in range(0, max(1, len(fields)), AT_ONCE):
-                yield fields[at : at + AT_ONCE]
+            for at in range(0, max(1, len(fields)), self._at_once):
+                yield fields[at : at + self._at_once]
 
     async def _some_rows(self, owned: OwnedPartition, begin: bytes) -> bytes | None:
-        """Compare the contexts whose rows come next; return the key to go on from, None: none."""
+        """Compare the next contexts; return the key to continue from, None at the end."""
         partition = owned.partition
-        rows = self._services.store.page(partition, begin, AT_ONCE)
+        rows = self._services.store.page(partition, begin, self._at_once)
         expected = []
         for key, row in rows:
             if (
@@ -115,16 +112,16 @@ class RedisChecks:
             ):
                 expected.append(field)
         await self._compare(owned, expected)
-        last = rows[-1][0] if len(rows) == AT_ONCE else b""
+        last = rows[-1][0] if len(rows) == self._at_once else b""
         return last + b"\0" if last.startswith((CONTEXT, DEFAULT)) else None
 
     def _field(self, partition: int, key: bytes, row: bytes) -> Expected | None:
-        """Return what a row's field should hold; None where another partition owns it."""
-        said = threshold_from_row(key, row)
-        field = Field(said.tenant, said.workflow_type, said.path)
+        """Return the expected value of a row's field; None where another partition owns it."""
+        threshold = threshold_from_row(key, row)
+        field = Field(threshold.tenant, threshold.workflow_type, threshold.path)
         if self._place(field)[0] != partition:
-            return None  # rows that came over from a log of other partitions
-        return Expected(field, encode_value(said))
+            return None  # migrated from a log with another partition count
+        return Expected(field, encode_value(threshold))
 
     def _place(self, field: Field) -> tuple[int, bytes]:
         """Return the partition that publishes a field, and the key of its row."""
@@ -135,7 +132,7 @@ class RedisChecks:
         return place, context_key(field.tenant, field.path)
 
     async def _some_fields(self, fields: Sequence[Field]) -> None:
-        """Compare fields of Redis that the table has no rows of."""
+        """Compare fields of Redis that have no row in the table."""
         owned = {each.partition: each for each in self._owned()}
         unknown: dict[int, list[Expected]] = {}
         for field in fields:
@@ -152,20 +149,20 @@ class RedisChecks:
         wrong, ahead = self._judged(owned, stored)
         partition = owned.partition
         seen = max(self._ends.get(partition, 0), self._fetched(partition))
-        if beyond_log_end(
-            ahead, seen
-        ):  # rare: mostly it is what this worker published ahead of its rows
-            self._ends = (await topic_state(self._services.kafka, EVENTS.name)).end
+        if beyond_log_end(ahead, seen):  # rare: mostly they were published ahead of their rows
+            self._ends = (
+                await self._services.clients.topic_state(self._services.kafka, EVENTS.name)
+            ).end
             wrong += beyond_log_end(ahead, self._ends[partition])
         if wrong:
             await self._repair(owned, wrong)
 
     def _judged(self, owned: OwnedPartition, stored: Iterable[StoredField]) -> FieldFindings:
-        """Judge fields by the rows as they are by now."""
+        """Compare fields with the current rows."""
         partition, store = owned.partition, self._services.store
         row = store.get_row(partition, PARTITION_KEY)
         reach = Reach(*(version(row) if row is not None else (self._services.epoch.number, -1)))
-        in_flight = {(each.tenant, each.path) for each in owned.delivery.in_flight}
+        in_flight = {(each.tenant, each.path) for each in owned.publisher.in_flight}
         found: list[tuple[StoredField, PublishedThreshold | None, Reach]] = []
         for each in stored:
             key = self._place(each.field)[1]
@@ -176,27 +173,27 @@ class RedisChecks:
 
     async def _repair(self, owned: OwnedPartition, wrong: Sequence[WrongField]) -> None:
         if any(each.fault in ("newer", "unknown") for each in wrong):
-            epoch = await read_epoch(self._services.kafka)
+            epoch = await self._services.clients.read_epoch(self._services.kafka)
             if epoch.number != self._services.epoch.number:
-                return  # the log was created anew, and this worker is of the one before
-        if not owned.current():
+                return  # the log was recreated, and this worker belongs to the previous one
+        if not owned.targets.current():
             return
-        now = time.monotonic()
+        now = self._clock.monotonic_s()
         due = [e for e in wrong if self._contested.may_repair(e.stored.field, e.fault, now)]
         if not due:
             return
         repairs = [Repair(each.stored, each.threshold) for each in due]
-        done = await self._comparison.repair(repairs, time.time_ns() // 1_000_000)
+        done = await self._comparison.repair(repairs, self._clock.now_ms())
         repaired = [each for each, was in zip(due, done, strict=True) if was]
         if repaired:
-            self._say(owned.partition, repaired, now)
+            self._log(owned.partition, repaired, now)
 
-    def _say(self, partition: int, repaired: Sequence[WrongField], now: float) -> None:
+    def _log(self, partition: int, repaired: Sequence[WrongField], now: float) -> None:
         counted: Counter[str] = Counter(each.fault for each in repaired)
         self._services.counts.repaired.update(counted)
         first = repaired[0].stored
         log.warning(
-            "thresholds.redis.repaired",
+            "redis_check.repaired",
             partition=partition,
             **counted,
             tenant=first.field.tenant,
@@ -207,10 +204,10 @@ class RedisChecks:
             field = each.stored.field
             if self._contested.repaired(field, each.fault, now):
                 log.error(
-                    "thresholds.redis.contested",
+                    "redis_check.contested",
                     tenant=field.tenant,
                     path=field.path,
                     reason=each.fault,
-                    meaning="something else writes this value, perhaps another installation that "
+                    meaning="another process writes this value, perhaps another installation that "
                     "uses the same Redis: give each a Redis, or a database number, of its own",
                 )

@@ -1,4 +1,4 @@
-"""What the partitions of one threshold worker share."""
+"""The services that the partitions of one threshold worker share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from agents.app import App
 from agents.dlq_limit_guard import DlqLimitGuard
+from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
 from agents.health.stall_guard import StallGuard
 from agents.producer import BatchProducer
+from agents.thresholds.clients import Clients
 from agents.thresholds.redis_publishing import RedisPublishQueue
 from agents.thresholds.store import ContextStore
 from processing.config import LearningConfig
@@ -25,15 +27,17 @@ class PartitionServices:
     """Clients, counters and limits of a worker; `kafka` is the broker's address."""
 
     app: App
+    env: Environment
+    clients: Clients
     kafka: str
     epoch: Epoch
     rules: LearningConfig
     store: ContextStore
     producer: BatchProducer
-    publishing: RedisPublishQueue
-    alive: StallGuard
+    publish_queue: RedisPublishQueue
+    stall_guard: StallGuard
     counts: WorkerCounts
-    guard: DlqLimitGuard
+    dlq_guard: DlqLimitGuard
 
     def new_core(self, partition: int) -> PartitionTask:
         """Return the core of a partition, over the local store, with nothing restored."""
@@ -45,10 +49,10 @@ class PartitionServices:
             lambda key: self.store.get_row(partition, key),
         )
 
-    def stored(
+    def thresholds_of(
         self, partition: int, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1
     ) -> list[PublishedThreshold]:
-        """Return what a partition publishes of its rows, those from offset `oldest` on."""
+        """Return the thresholds of rows that are published, from offset `oldest` on."""
         return [
             threshold_from_row(key, row)
             for key, row in rows

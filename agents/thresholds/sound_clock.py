@@ -1,4 +1,4 @@
-"""When a partition is to be told the time, and whether the worker's clock may be believed."""
+"""When a partition needs a clock record, and whether the worker's clock can be trusted."""
 
 from __future__ import annotations
 
@@ -17,34 +17,33 @@ if TYPE_CHECKING:
 AHEAD_MS: Final = 2 * TICK_MS
 """How far a partition's clock may be ahead of the worker's before that is worth a warning."""
 FAST_MS: Final = TICK_MS
-"""How far the worker's clock may be ahead of Redis' before it says no time any more."""
+"""How far the worker's clock may be ahead of that of Redis before it sends no clock records."""
 
 log = structlog.get_logger()
 
 
 class ClockSchedule:
-    """When one partition is to be told the time."""
+    """When one partition needs a clock record."""
 
     def __init__(self) -> None:
-        self._said: int | None = None
-        """The tick in which that was last done."""
+        self._sent_tick: int | None = None
         self._warned = False
 
     def due(self, core: PartitionTask, now_ms: int) -> bool:
-        """Return whether to say now what time it is; `said` is to be called when that was done."""
+        """Return whether to send a clock record now; call `sent` when that is done."""
         clock, row, tick = core.clock, core.clock.row, now_ms // TICK_MS
-        if tick == self._said:
+        if tick == self._sent_tick:
             return False
-        if not clock.witnessed:
+        if not clock.set_by_records:
             return True
         self._warn_if_ahead(core, now_ms)
-        # By whole ticks, wherever in one the last was said: else the clock would lag behind by that
-        # for ever, and what arrives in the meantime would have the time of the tick's last ms.
+        # By whole ticks, whenever in one the last was sent: else the clock would lag by that for
+        # ever, and what arrives in the meantime would have the time of the tick's last ms.
         return tick > row.clock // TICK_MS
 
-    def said(self, now_ms: int) -> None:
-        """Note that it was said."""
-        self._said = now_ms // TICK_MS
+    def sent(self, now_ms: int) -> None:
+        """Note that a clock record was sent."""
+        self._sent_tick = now_ms // TICK_MS
 
     def _warn_if_ahead(self, core: PartitionTask, now_ms: int) -> None:
         ahead = core.clock.row.clock - now_ms
@@ -53,54 +52,56 @@ class ClockSchedule:
         elif not self._warned:
             self._warned = True
             log.warning(
-                "thresholds.clock.ahead",
+                "clock.partition_ahead",
                 partition=core.partition,
                 minutes=round(ahead / 60_000),
-                hint="this worker's clock is slow, or another worker's was fast: set the clocks "
-                "(NTP); until time has caught up nothing expires here",
+                hint="this worker's clock is slow, or another worker's was fast: synchronise the "
+                "clocks (NTP); nothing expires here until time has caught up",
             )
 
 
 class SoundClock:
-    """Whether the worker's clock may be believed: it is held against Redis' own.
+    """Compares the worker's clock with that of Redis.
 
-    While Redis is away it is held against what Redis last said, and the time passed since. Where
-    Redis was never there, there is nothing to hold it against, and it is believed.
+    While Redis is away, its clock is extrapolated from its last answer. Where Redis has never
+    answered, the worker's clock is trusted.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[int]]) -> None:
-        """`ask`: returns the time by Redis' clock, Unix ms; raises `ConnectionError`."""
-        self._ask = ask
-        self._began_ms: float | None = None
-        """What Redis' clock said as `running_s` was 0."""
-        self._told = False
+    def __init__(
+        self, ask: Callable[[], Awaitable[int]], running_s: Callable[[], float] = running_s
+    ) -> None:
+        """`ask`: returns the time by the clock of Redis, Unix ms; raises `ConnectionError`."""
+        self._ask, self._running_s = ask, running_s
+        self._zero_ms: float | None = None
+        """The clock of Redis when `running_s` was 0."""
+        self._warned = False
 
-    async def believes(self, now_ms: int) -> bool:
-        """Return whether a time may be said; log once why not."""
+    async def is_sound(self, now_ms: int) -> bool:
+        """Return whether `now_ms` may be sent; log the reason once where it may not."""
         hint = ""
         if not FIRST_MS <= now_ms <= LAST_MS:
             hint = "it is before the year 2000, or after 9999"
-        elif (ahead := now_ms - await self._other_ms(now_ms)) > FAST_MS:
+        elif (ahead := now_ms - await self._redis_ms(now_ms)) > FAST_MS:
             hint = f"it is {ahead / 60_000:.0f} minutes ahead of Redis'"
         if not hint:
-            self._told = False
-        elif not self._told:
-            self._told = True
+            self._warned = False
+        elif not self._warned:
+            self._warned = True
             log.error(
-                "thresholds.clock.wrong",
+                "clock.not_trusted",
                 now_ms=now_ms,
-                reason=f"this worker's clock is not believed: {hint}",
-                hint="set the clocks of this host and of Redis' (NTP; `headstart doctor` compares "
-                "them); until then nothing expires in this worker's partitions",
+                reason=f"this worker's clock is not trusted: {hint}",
+                hint="synchronise the clocks of this host and of that of Redis (NTP; `headstart "
+                "doctor` compares them); until then nothing expires in this worker's partitions",
             )
         return not hint
 
-    async def _other_ms(self, now_ms: int) -> int:
+    async def _redis_ms(self, now_ms: int) -> int:
         try:
-            other = await self._ask()
+            answer = await self._ask()
         except ConnectionError:
-            if self._began_ms is None:
+            if self._zero_ms is None:
                 return now_ms
         else:
-            self._began_ms = other - running_s() * 1000.0
-        return int(self._began_ms + running_s() * 1000.0)
+            self._zero_ms = answer - self._running_s() * 1000.0
+        return int(self._zero_ms + self._running_s() * 1000.0)

@@ -2,13 +2,14 @@
 
 Rows and the changelog offset they came from are written in one WriteBatch, so the local store is
 always a prefix of the changelog, never ahead of it. Recovery (agents/thresholds/recovery.py) is
-ours, not Faust's, which takes 200 us a row and lets the last row win.
+not Faust's, which takes 200 us a row and lets the last row win.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -18,11 +19,12 @@ from faust.stores.rocksdb import Store
 from faust.types import TP
 
 CHANGELOG_OFFSET: Final = b"@changelog"
+CHUNK_ROWS: Final = 2_000
 _OFFSET = struct.Struct("<Qq")
 
 ROCKSDB_OPTIONS: Final = {
-    # Of each partition, so small: rows are small too, and mostly held in memory by the agent, and a
-    # buffer that is not full yet looks like a leak. Faust's default would cache 2 GiB.
+    # Per partition, so small: rows are small and mostly cached by the agent, and a buffer that is
+    # still filling looks like a leak. Faust's default would cache 2 GiB.
     "block_cache_size": 8 * 1024 * 1024,
     "write_buffer_size": 4 * 1024 * 1024,
     "max_write_buffer_number": 2,
@@ -41,24 +43,35 @@ class ContextStore(Store):  # type: ignore[misc]
 
     def scan(self, partition: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield every row of a partition."""
-        once = rocksdict.ReadOptions()
-        once.fill_cache(False)  # else blocks of files long gone fill it
-        for key, value in self._db_for_partition(partition).items(read_opt=once):
+        options = rocksdict.ReadOptions()
+        options.fill_cache(False)  # else blocks of deleted files fill it
+        for key, value in self._db_for_partition(partition).items(read_opt=options):
             if key not in (CHANGELOG_OFFSET, self.offset_key):
                 yield key, value
+
+    async def scan_chunks(self, partition: int) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        """Yield every row of a partition in lists, and let the event loop run in between.
+
+        A partition may have a million rows, and a loop that stands still beyond the session ends
+        its process (agents/health/stall_guard.py).
+        """
+        rows = self.scan(partition)
+        while chunk := list(islice(rows, CHUNK_ROWS)):
+            yield chunk
+            await asyncio.sleep(0)
 
     def page(self, partition: int, begin: bytes, count: int) -> list[tuple[bytes, bytes]]:
         """Return up to `count` rows in the order of their keys, from `begin` on.
 
-        Who takes long over all rows asks so: an iterator would keep files that are obsolete.
+        For a slow pass over all rows: an iterator would keep obsolete files.
         """
-        once = rocksdict.ReadOptions()
-        once.fill_cache(False)
-        rows = self._db_for_partition(partition).items(from_key=begin, read_opt=once)
+        options = rocksdict.ReadOptions()
+        options.fill_cache(False)
+        rows = self._db_for_partition(partition).items(from_key=begin, read_opt=options)
         return list(islice(rows, count))
 
-    def reached(self) -> dict[int, int]:
-        """Return the changelog offset that each open partition holds, for whoever watches."""
+    def restored_offsets(self) -> dict[int, int]:
+        """Return by open partition the changelog offset that it holds, for health reports."""
         held = {partition: db.get(CHANGELOG_OFFSET) for partition, db in self._dbs.items()}
         return {number: _OFFSET.unpack(raw)[1] for number, raw in sorted(held.items()) if raw}
 
@@ -70,7 +83,7 @@ class ContextStore(Store):  # type: ignore[misc]
     ) -> None:
         """Write rows that the changelog holds up to and including `changelog_offset`.
 
-        None leaves the offset as it is: somebody else wrote in between, recovery shall look.
+        None leaves the offset unchanged: recovery must read what another owner wrote in between.
         """
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in rows:
@@ -91,7 +104,7 @@ class ContextStore(Store):  # type: ignore[misc]
         return int(offset) if epoch == self.epoch else None
 
     def persisted_offset(self, _tp: TP) -> int | None:
-        """Return None: what is held is no business of Faust's recovery."""
+        """Return None: Faust must not restore."""
         return None
 
     def set_persisted_offset(self, tp: TP, offset: int) -> None:

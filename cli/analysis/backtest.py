@@ -241,6 +241,12 @@ def _say_what_was_read(found: Mapping[str, Any]) -> None:
             f"{found['source']}: {read['events'] or read['records']} events, but no judged "
             "prediction among them"
             + (f" ({read['filtered']} filtered out)" if read["filtered"] else "")
+            + (
+                f". {read['refused']} refused; the first: {read['named'][0]}. Fix them, or leave "
+                "id, tenant and timestamp out of a file to have them filled in"
+                if read["refused"]
+                else ""
+            )
             + "".join(f". {sentence}" for sentence in caveats(found))
         )
     if found["contexts_beyond_limit"]:

@@ -28,7 +28,7 @@ from cli.support.source_options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replay.engine.join import Notes
+    from replay.predictions.notes import Notes
     from topics.schema.json_schema import PublishedThreshold
 
 ThresholdsOut = Annotated[

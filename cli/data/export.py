@@ -33,8 +33,8 @@ def export(
     Examples: headstart export last-week.jsonl.zst --since 7d; headstart export all.jsonl.zst
     --source archive
     """
-    from replay.engine.join import Notes
     from replay.files.output import check_ending
+    from replay.predictions.notes import Notes
     from replay.rebuild.relearn import NoRecords
     from replay.sources.base import NothingThere, ReadOptions, RecordSource
     from replay.sources.export_file import FORMAT, ExportHeader, Writer

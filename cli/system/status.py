@@ -47,7 +47,7 @@ def status(
     from cli.support.targets import target_of
     from console.inspection.health import assess
     from console.inspection.snapshot import SystemObserver
-    from deploy.supervisor import WORKERS
+    from processing.worker_report import WORKERS
     from settings import read_with_origins
 
     if timeout is not None and not exit_when_ready:

@@ -109,7 +109,7 @@ def delete(
     Events, thresholds, notices, log epochs and the changelog, with all that they hold; commands and
     dead letters stay. Save what was learned before: `headstart thresholds export FILE`. The
     consumer groups go, too. Refuses while a worker runs, for which it may wait 20 s. See
-    docs/operations.md, 'Change the number of partitions'.
+    docs/how-to/partitions.md.
 
     Example: headstart topics delete --yes
     """

@@ -52,7 +52,7 @@ def list_notices(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """List notices, newest first; docs/notices.md says what each means and what to do.
+    """List notices, newest first; docs/reference/notices.md says what each means and what to do.
 
     With --follow the oldest of them comes first, and each is one JSON object a line.
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Speculator,
     )
     from headstart.spool.layout import SpoolUnavailable
-    from headstart.spool.writer import SpoolSettings
+    from headstart.spool.settings import SpoolSettings
     from headstart.thresholds.reader import AsyncThresholds, Threshold, Thresholds
 
 __all__ = [
@@ -73,7 +73,7 @@ _LATER = {
     "Pattern": "scrubbing.patterns",
     "arm_of": "experiments",
     "Scrubbing": "scrubbing.scrubber",
-    "SpoolSettings": "spool.writer",
+    "SpoolSettings": "spool.settings",
     "SpoolUnavailable": "spool.layout",
     **dict.fromkeys(("AsyncThresholds", "Threshold", "Thresholds"), "thresholds.reader"),
     **dict.fromkeys(("AsyncSpeculator", "Attempt", "AttemptResolved"), "speculation.speculator"),
@@ -82,7 +82,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: who only emits needs no Redis client, a command's help neither."""
+    """Import public names on first use: an emitter needs no Redis client."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

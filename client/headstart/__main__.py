@@ -1,4 +1,4 @@
-"""`python -m headstart`: the console script, where none is installed."""
+"""`python -m headstart`: the same as the console script."""
 
 from headstart.cli import main
 

@@ -1,9 +1,8 @@
-"""From a calibration, a gain and a cost to the threshold: for learners and readers alike.
+"""Computes the threshold from a calibration, a gain and a cost, for learners and readers.
 
-A learner knows how a confidence p and the truth hang together: a right guess has probability
-sigma(slope x + intercept), x = logit(p) (Platt scaling), with an uncertainty. What a level of the
-context path knows is a *deviation* from the level above; those of a path add up. Not here: how
-deviations are learned, and where they are read from.
+A calibration maps a confidence p to the probability of being right: sigma(slope x + intercept),
+x = logit(p) (Platt scaling), with an uncertainty. A level of the context path has a *deviation*
+from the level above; those of a path are summed. Learners learn the deviations.
 """
 
 from __future__ import annotations
@@ -13,23 +12,24 @@ from math import exp, log, sqrt
 from typing import Final, NamedTuple
 
 TARGET: Final = 0.85
-"""Probability that is asked for where neither gain nor cost is known (source 000)."""
+"""Required probability if neither gain nor cost is known (source 000)."""
 MARGIN_MAX: Final = 0.75
-"""Most standard deviations of the calibration that a guess must be on the safe side; fewer where a
-miss costs little more than a hit gains: there, being timid costs as much as being wrong."""
+"""Largest safety margin, in standard deviations of the calibration. Smaller if a miss costs little
+more than a hit gains: then being timid costs as much as being wrong."""
 FAMILIAR: Final = 2.0
-"""Outcomes after which a context counts as half known."""
+"""Outcomes after which `coldness` is one half."""
 LOGIT_MAX: Final = 5.3
-"""Confidences are told apart within sigma(-5.3) to sigma(5.3): .005 to .995."""
+"""Confidences are clipped to sigma(-5.3) to sigma(5.3): .005 to .995."""
 _SLOPE_MIN: Final = 0.05
 _AIMED: Final = log(TARGET / (1.0 - TARGET))
 
 
 class LevelDeviation(NamedTuple):
-    """What one level of a context path knows beyond the level above it.
+    """The calibration of one level of a context path, relative to the level above it.
 
-    Slope and intercept with their (co)variances; `cold` is what a context not yet known adds to
-    the intercept, learned at the coarsest level (0 elsewhere); `outcomes` the level learned from.
+    Slope and intercept with their (co)variances; `cold` is added to the intercept of a
+    context not yet known, and learned at the coarsest level (0 elsewhere). `outcomes`: number
+    learned from.
     """
 
     slope: float
@@ -53,14 +53,14 @@ class Calibration(NamedTuple):
 
 
 def coldness(outcomes: float) -> float:
-    """Return how unknown a context is after so many outcomes: 1 at first, then towards 0."""
+    """Return how unknown a context is: 1 without outcomes, then decreasing towards 0."""
     return 1.0 / (1.0 + outcomes / FAMILIAR)
 
 
 def combined(deviations: Sequence[LevelDeviation], *, unseen: bool = False) -> Calibration:
     """Return the calibration of a context from its path's deviations, coarse to fine.
 
-    `unseen`: the context that was asked for is a finer one, of which nothing is known yet.
+    `unseen`: of a finer context without outcomes.
     """
     h = 1.0 if unseen or not deviations else coldness(deviations[-1].outcomes)
     return Calibration(
@@ -81,22 +81,22 @@ def probability(calibration: Calibration, confidence: float) -> float:
 def threshold(calibration: Calibration, gain: float, cost: float) -> float:
     """Return the least confidence worth starting, for a gain and a cost in the same unit.
 
-    With both 0 (not known), `TARGET` is asked for. Raises `ValueError` where one is negative.
+    If both are 0 (unknown), it is that of `TARGET`. Raises `ValueError` if one is negative.
     """
     return solve(*calibration, wanted(gain, cost))
 
 
 def wanted(gain: float, cost: float) -> float:
-    """Return `break_even`. Raises `ValueError` where gain or cost is negative, or no number."""
+    """Return `break_even`. Raises `ValueError` if gain or cost is negative or NaN."""
     if not (gain >= 0.0 and cost >= 0.0):
-        raise ValueError(f"gain and cost must not be negative, not {gain!r} and {cost!r}")
+        raise ValueError(f"gain and cost must be numbers of at least 0, not {gain!r} and {cost!r}")
     return break_even(gain, cost)
 
 
 def break_even(gain: float, cost: float) -> float:
     """Return the logit of the probability at which gain and cost balance: log(cost / gain).
 
-    Of 0 and 0, which are not known, that of `TARGET`.
+    If both are 0 (unknown), the logit of `TARGET`.
     """
     if gain > 0.0 and cost > 0.0:
         return log(cost) - log(gain)  # the quotient of tiny numbers may be 0
@@ -109,7 +109,7 @@ def solve(a: float, b: float, va: float, cab: float, vb: float, z: float) -> flo
     """Return the confidence whose calibrated logit, a margin below, is `z`.
 
     a x + b - m sd(x) = z, sd² = va x² + 2 cab x + vb, by fixed-point steps; m = min(z²,
-    `MARGIN_MAX`) where z is above 0, else 0. 1 where no confidence is enough, 0 where any is.
+    `MARGIN_MAX`) if z is above 0, else 0. Returns 1 if no confidence suffices, 0 if any does.
     """
     if a < _SLOPE_MIN:
         a = _SLOPE_MIN
@@ -123,7 +123,7 @@ def solve(a: float, b: float, va: float, cab: float, vb: float, z: float) -> flo
             elif x < -LOGIT_MAX:
                 x = -LOGIT_MAX
             spread = (va * x + 2.0 * cab) * x + vb
-            if spread < 0.0:  # by rounding, or of a deviation that no learner wrote
+            if spread < 0.0:  # by rounding, or a deviation that no learner wrote
                 spread = 0.0
             x = (margin * sqrt(spread) - b) / a
     if x >= LOGIT_MAX:
@@ -132,7 +132,7 @@ def solve(a: float, b: float, va: float, cab: float, vb: float, z: float) -> flo
 
 
 def logit(confidence: float) -> float:
-    """Return log(p / (1 - p)), p held within .005 and .995."""
+    """Return log(p / (1 - p)), with p clipped to .005 to .995."""
     if confidence > 0.995:
         confidence = 0.995
     elif confidence < 0.005:

@@ -1,6 +1,6 @@
-"""The console script `headstart`: the client's own commands, and the service's where installed.
+"""The console script `headstart`: the service's commands if installed, else the client's own.
 
-What a command needs is imported when it runs: to ask for help takes no Kafka client.
+A command imports what it needs when it runs: `--help` needs no Kafka client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headstart.arguments.checks import InvalidArgument
 
 
 def main() -> None:
-    """Run the service's command line where the service is installed, else the client's."""
+    """Run the service's command line if the service is installed, else the client's."""
     for command in entry_points(group="headstart.commands"):
         command.load()()
         return
@@ -37,7 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         sys.exit(arguments.run(arguments))
-    except (OSError, InvalidArgument) as error:  # a broker or file that is not there, or time
+    except (OSError, InvalidArgument) as error:  # no such broker or file, or a timeout
         sys.exit(f"error: {error}")
 
 

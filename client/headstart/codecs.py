@@ -1,4 +1,4 @@
-"""Which codecs large frames may be compressed with; `compressing` does it."""
+"""The codecs for large frames."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Compression = Literal["lz4", "zstd"]
 
 
 class CodecMissing(ValueError):
-    """Compression was asked for where its package is not installed."""
+    """The package for the requested compression is not installed."""
 
 
 def require_codec(compression: str | None) -> None:
-    """Raise `CodecMissing` where this cannot be compressed here, `InvalidArgument` if unknown."""
+    """Raise `CodecMissing` if the codec is not installed, `InvalidArgument` if it is unknown."""
     if compression is None:
         return
     if compression not in ("lz4", "zstd"):

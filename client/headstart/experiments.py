@@ -1,7 +1,7 @@
-"""Which arm of an experiment a workflow is in: by a stable hash of its id, known to nobody before.
+"""Assigns workflows to the arms of an experiment, by a stable hash of their ids.
 
-The executor that asks and `headstart experiment`, which looks at the log later, agree without
-telling each other, because both work it out from the id alone.
+An executor and `headstart experiment`, which evaluates the log later, agree without communicating,
+because both compute the arm from the id alone.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from zlib import crc32
 from headstart.arguments.checks import LARGEST, InvalidArgument, identifier, mapping, number
 
 GROUPS: Final = 1024
-"""Workflows are kept apart in so many groups by a hash of their ids."""
+"""Number of groups that workflows are hashed into."""
 
 
 def arm_of(experiment: str, shares: Mapping[str, float], workflow_id: str) -> str:
     """Return the arm of a workflow.
 
-    `shares`: of each arm, taken in proportion, in the order that the experiment is looked at with.
-    Raises `InvalidArgument` without a share above 0, and for what is no name or no id.
+    `shares`: relative size by arm, in the same order as for `headstart experiment`. Raises
+    `InvalidArgument` if no share is above 0, or a name or id is not a non-empty string.
 
         arm = headstart.arm_of("bolder", {"control": 50, "bolder": 50}, run.id)
     """
@@ -36,10 +36,10 @@ def workflow_group(workflow_id: str) -> int:
 
 
 def assignment(experiment: str, shares: Mapping[str, float]) -> Sequence[str]:
-    """Return the arm of each group of workflows. Raises `InvalidArgument` without a share above 0.
+    """Return the arm of each group of workflows. Raises `InvalidArgument` if no share is above 0.
 
-    Groups stand in an order that only the experiment's name decides, and are cut by the shares; so
-    two experiments share workflows out independently.
+    The groups are ordered by a hash of the experiment's name, and divided by the shares; so two
+    experiments assign workflows independently.
     """
     identifier("experiment", experiment)
     for arm, share in mapping("shares", shares).items():
@@ -50,13 +50,13 @@ def assignment(experiment: str, shares: Mapping[str, float]) -> Sequence[str]:
 
 @lru_cache(maxsize=256)
 def _arms(experiment: str, shares: tuple[tuple[str, float], ...]) -> Sequence[str]:
-    def drawn(group: int) -> bytes:
+    def order_key(group: int) -> bytes:
         return blake2b(f"{experiment}\x1f{group}".encode(), digest_size=8).digest()
 
     total = sum(share for _, share in shares)
     if not 0.0 < total <= LARGEST or min(share for _, share in shares) < 0.0:
         raise InvalidArgument(f"an experiment's shares must be above 0, not {dict(shares)}")
-    order = sorted(range(GROUPS), key=drawn)
+    order = sorted(range(GROUPS), key=order_key)
     arms, at, taken = [""] * GROUPS, 0, 0.0
     for name, share in shares:
         taken += share

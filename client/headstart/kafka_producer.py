@@ -1,21 +1,19 @@
-"""Starts a Kafka producer that loses nothing and, where the broker can, repeats nothing."""
+"""Starts Kafka producers with acks=all and, where the broker supports it, idempotence."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from functools import lru_cache
+import random
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, UnknownError
-from aiokafka.partitioner import DefaultPartitioner
 
 from headstart.arguments.addresses import refuse_credentials
+from headstart.partitioner import partition_for_key
 
 log = logging.getLogger("headstart")
-
-_place = DefaultPartitioner()
 
 _sender_log = logging.getLogger("aiokafka.producer.sender")
 
@@ -31,15 +29,15 @@ class BrokerUnreachable(ConnectionError):
 
 
 async def require_broker(kafka: str) -> None:
-    """Return where a broker answers; raise `BrokerUnreachable` where none does.
+    """Connect to a broker and disconnect.
 
-    Raises `InvalidArgument` for an address with a user or password.
+    Raises `BrokerUnreachable` if none answers, `InvalidArgument` for an address with credentials.
     """
     refuse_credentials(kafka)
     producer = AIOKafkaProducer(bootstrap_servers=kafka)
     bootstrap = logging.getLogger("aiokafka")
     level = bootstrap.level
-    bootstrap.setLevel(logging.CRITICAL)  # the error below says it, with the remedy
+    bootstrap.setLevel(logging.CRITICAL)  # the error below repeats it, with the remedy
     try:
         await producer.start()
     except (KafkaError, OSError) as error:
@@ -52,34 +50,34 @@ async def require_broker(kafka: str) -> None:
 async def start_producer(kafka: str, **settings: Any) -> AIOKafkaProducer:
     """Return a started producer with acks=all, idempotent where the broker supports it.
 
-    The embedded broker (Tansu 0.6) answers the request for a producer id, in the version that
-    aiokafka speaks, with an unknown error. It holds its log in memory, so the connection losses
-    that idempotence protects from are its end anyway; there, and only there, do without.
-    Raises aiokafka's `KafkaError`, or `OSError`, where no broker answers.
+    The embedded broker (Tansu 0.6) answers aiokafka's version of the producer-id request with an
+    unknown error. Its log is in memory and ends with the connection losses that idempotence
+    protects from, so only there the producer is not idempotent.
+    Raises aiokafka's `KafkaError`, or `OSError`, if no broker answers.
     """
-    always = {"bootstrap_servers": kafka, "acks": "all", "linger_ms": 0, "partitioner": _placed}
+    always = {"bootstrap_servers": kafka, "acks": "all", "linger_ms": 0, "partitioner": _partition}
     settings = {**always, **settings}
     producer = AIOKafkaProducer(enable_idempotence=True, **settings)
-    _sender_log.addFilter(_not_about_ids)
+    _sender_log.addFilter(_is_not_about_ids)
     try:
         await producer.start()
     except UnknownError:
         await producer.stop()
-        log.info("the broker at %s gives no producer ids: producing without idempotence", kafka)
+        log.info("the broker at %s assigns no producer ids; producing without idempotence", kafka)
         producer = AIOKafkaProducer(**settings)
-        await _start(producer)
+        await _start_or_stop(producer)
     except BaseException:
         await producer.stop()
         raise
     finally:
-        _sender_log.removeFilter(_not_about_ids)
+        _sender_log.removeFilter(_is_not_about_ids)
     return producer
 
 
 async def end_producer(producer: AIOKafkaProducer, timeout_s: float) -> None:
-    """Stop a producer, also one that has lost its broker; what it still holds is given up.
+    """Stop a producer within `timeout_s` seconds and discard what it could not send.
 
-    aiokafka's own `stop` waits for every batch, which without a broker is for ever.
+    aiokafka's own `stop` waits for every batch, which without a broker takes forever.
     """
     try:
         await asyncio.wait_for(producer.stop(), timeout_s)
@@ -88,7 +86,7 @@ async def end_producer(producer: AIOKafkaProducer, timeout_s: float) -> None:
         await producer.client.close()
 
 
-async def _start(producer: AIOKafkaProducer) -> None:
+async def _start_or_stop(producer: AIOKafkaProducer) -> None:
     try:
         await producer.start()
     except BaseException:
@@ -96,18 +94,12 @@ async def _start(producer: AIOKafkaProducer) -> None:
         raise
 
 
-def _placed(key: bytes | None, partitions: list[int], available: list[int]) -> int:
-    """Return the partition of a record as aiokafka does, which hashes a key in Python each time."""
+def _partition(key: bytes | None, partitions: list[int], available: list[int]) -> int:
+    """Return a record's partition as aiokafka does, with the hash cached; random without a key."""
     if key is None:
-        return int(_place(key, partitions, available))
+        return random.choice(available or partitions)
     return partitions[partition_for_key(key, len(partitions))]
 
 
-@lru_cache(maxsize=16_384)
-def partition_for_key(key: bytes, partitions: int) -> int:
-    """Return the partition of a key, by Java's murmur2, which every Kafka client places by."""
-    return int(_place(key, range(partitions), ()))
-
-
-def _not_about_ids(record: logging.LogRecord) -> bool:
+def _is_not_about_ids(record: logging.LogRecord) -> bool:
     return "InitProducerIdRequest" not in record.getMessage()

@@ -1,6 +1,6 @@
-"""Keys and context paths: which partition an event belongs to, and which thresholds answer for it.
+"""Kafka keys, Redis keys, and context paths, which identify thresholds.
 
-A path is nested, coarse to fine, of `key=value` parts, so that no two contexts share one:
+A path consists of `key=value` parts, coarse to fine, so that no two contexts share one:
 `workflow_type=refund/domain=retail/user_id=u7`.
 """
 
@@ -13,25 +13,25 @@ from urllib.parse import unquote
 from headstart.events.schema import MAX_IDENTIFIER
 
 SEPARATOR: Final = "\x1f"
-"""Between the parts of a Kafka key; no identifier may hold it."""
+"""Separates the parts of a Kafka key; no identifier may contain it."""
 
 DEFAULT_LEVELS: Final = ("domain", "user_id")
-"""Keys that refine a workflow type, in order, each level holding those before it."""
+"""Keys that refine a workflow type, coarse to fine."""
 
 DEFAULT_PATH: Final = "default"
-"""In the place of a context path: what a tenant's workflow types have in common."""
+"""Stands for a context path: the learned default of a tenant."""
 
 MODES: Final = "headstart:modes"
-"""The Redis hash of everybody's mode, and the channel on which every change of a mode is said."""
+"""The Redis hash of the global mode, and the channel that announces every change of a mode."""
 
 PUBLISHED: Final = "published"
-"""The field of everybody's hash of modes by which a Redis has all modes; it is no mode itself.
+"""Field of the global hash that marks a Redis to which all modes were published.
 
-The service sets it, to the server's run id, once every mode of the log of commands is there.
+The service sets it to the server's run id once every mode of the command log is there.
 """
 
 PUBLISHING: Final = b"begun "
-"""What the field begins with while modes are being published: as if it were not there yet."""
+"""Prefix of that field while modes are being published: readers treat it as absent."""
 
 _ESCAPES = {ord(c): f"%{ord(c):02X}" for c in "%/="} | {n: f"%{n:02X}" for n in (*range(32), 127)}
 
@@ -52,7 +52,7 @@ def redis_key(tenant: str, workflow_type: str) -> str:
 
 
 def modes_key(tenant: str | None = None) -> str:
-    """Return the Redis hash that holds the modes of a tenant, or everybody's."""
+    """Return the Redis hash with the modes of a tenant, or the global one."""
     return MODES if tenant is None else f"{MODES}:{_redis_part(tenant)}"
 
 
@@ -65,8 +65,7 @@ def context_paths(
 ) -> tuple[str, ...]:
     """Return the paths of one context, coarse to fine, beginning with its workflow type.
 
-    `lookup` gives a level's value (None where the context has none: that level is skipped).
-    What `level_value` refuses counts as missing.
+    `lookup` returns a level's value. A level is skipped if `level_value` returns None for it.
     """
     path = f"workflow_type={workflow_type.translate(_ESCAPES)}"
     paths = [path]
@@ -80,9 +79,9 @@ def context_paths(
 
 
 def level_value(value: object) -> str | None:
-    """Return a level's value as text; None where it names no context.
+    """Return a level's value as text.
 
-    That is where it is missing, no string, number or boolean, or longer than an identifier.
+    None if it is missing, not a string, number or boolean, or longer than an identifier.
     """
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -1,8 +1,8 @@
-"""Log lines: one line an event, text or JSON, with the time in UTC and secrets hidden.
+"""Log lines: one line per event, text or JSON, with the time in UTC and secrets masked.
 
 HEADSTART_LOG_FORMAT (`text`, `json`) and HEADSTART_LOG_LEVEL (`debug`, `info`, `warning`, `error`)
-choose what a process of Headstart's own writes. An application that imports the client keeps its
-own logging.
+choose the format and level of Headstart's own processes. An application that imports the client
+keeps its own logging.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 def log_format() -> Format:
-    """Return HEADSTART_LOG_FORMAT, `text` where it is not set. Raises `ValueError`."""
+    """Return HEADSTART_LOG_FORMAT, by default `text`. Raises `ValueError`."""
     return cast(Format, _chosen("HEADSTART_LOG_FORMAT", "text", get_args(Format)))
 
 
@@ -44,7 +44,7 @@ def _chosen(variable: str, default: str, choices: tuple[str, ...]) -> str:
 
 
 def log_line(moment: float, level: str, event: str, more: Mapping[str, Any], form: Format) -> str:
-    """Return one line without its end. `moment`: Unix seconds; `more`: further fields."""
+    """Return one line without newline. `moment`: Unix seconds; `more`: further fields."""
     time = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
     fields = {name: _plain(value) for name, value in more.items()}
     if form == "json":
@@ -70,7 +70,7 @@ def _quoted(value: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return text in which nothing ends a line or commands a terminal."""
+    """Return text with newlines and control characters escaped."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
@@ -84,7 +84,7 @@ def _trace(error: ExceptionInfo) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """Formats the records of the standard library's loggers in the same way."""
+    """Formats the records of the standard library's loggers as `log_line` does."""
 
     def __init__(self, form: Format) -> None:
         super().__init__()
@@ -100,15 +100,15 @@ class LineFormatter(logging.Formatter):
 
 
 def log_stream() -> TextIO:
-    """Return stderr as it was before its text was masked: a log line masks each field itself."""
+    """Return the unmasked stderr: a log line masks each field itself."""
     stream: TextIO = getattr(sys.stderr, "unmasked", sys.stderr)
     return stream
 
 
 def configure_logging(level: int | None = None) -> None:
-    """Write what is logged to stderr, a line an event.
+    """Log to stderr, one line per event.
 
-    `level`: logging's number, HEADSTART_LOG_LEVEL by default. Raises `ValueError`.
+    `level`: a logging level, by default HEADSTART_LOG_LEVEL. Raises `ValueError`.
     """
     handler = logging.StreamHandler(log_stream())
     handler.setFormatter(LineFormatter(log_format()))

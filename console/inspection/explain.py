@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from headstart.calibration import probability
+from headstart.calibration import TARGET, probability
 from headstart.keys import DEFAULT_PATH
-from headstart.thresholds.overrides import applying, read_overrides
+from headstart.thresholds.overrides import applicable_override, read_overrides
 from headstart.thresholds.threshold import Threshold, read_value, resolve
 from processing.state.counters import metrics
 from sinks.redis.queries import UnreadableFields, served_chain
@@ -80,15 +80,17 @@ def explained(
     threshold = resolve(paths[::-1], found[::-1])
     levels = []
     for path, value, known in zip(paths, values, found, strict=True):
-        if known is None or known.gone:
+        if known is None or known.deleted:
             levels.append(Level(path, None, None, None, False))
             continue
         answers = path == threshold.level
         levels.append(Level(path, known.speculate, known.outcomes, value.get("at"), answers))
     served = dict(zip(paths, values, strict=True)).get(threshold.level) or {}
     overrides = read_overrides(stored)
-    in_force = [each._asdict() for each in overrides if applying([each], paths, tool, now)]
-    first = applying(overrides, paths, tool, now)
+    in_force = [
+        each._asdict() for each in overrides if applicable_override([each], paths, tool, now)
+    ]
+    first = applicable_override(overrides, paths, tool, now)
     if first is not None:
         threshold = threshold.overridden(first)
     return Explanation(threshold, tuple(levels), in_force, served, now)
@@ -99,7 +101,7 @@ def with_default(found: Explanation, value: Any) -> Explanation:
     default = resolve([DEFAULT_PATH], [read_value(value)])
     if not default.known:
         return found
-    return replace(found, threshold=found.threshold.over(default), value=value)
+    return replace(found, threshold=found.threshold.with_default(default), value=value)
 
 
 def sentences(explanation: Explanation) -> Iterator[str]:
@@ -131,6 +133,13 @@ def _worth(told: Threshold, learned: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"a hit saves {gain:,.0f} ms and a miss wastes {cost:,.0f} ms: a guess must be right "
             f"with probability {needed:.2f}"
+        )
+    elif told.calibration is not None:
+        unknown = " or ".join(name for name, ms in (("gain", gain), ("cost", cost)) if ms <= 0)
+        yield (
+            f"no {unknown} is logged at this level: the average of the level above counts from "
+            "when this one began, for a workflow type that of the tenant's default; if neither is "
+            f"known there, a guess must be right with probability {TARGET:.2f}"
         )
     if told.calibration is not None:
         right = [

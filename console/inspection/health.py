@@ -9,7 +9,7 @@ from typing import Final
 from console.inspection.partition_owners import without_owner
 from console.inspection.snapshot import SystemSnapshot
 from console.inspection.workers import Worker
-from deploy.supervisor import WORKERS
+from processing.worker_report import WORKERS
 from topics.kafka.transactions import LONG_S, OpenTransaction, long_open
 
 STILL_S: Final = 30.0

@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from deploy.last_error import why_ended
-from deploy.supervisor import WORKERS, health_address
-from processing.worker_report import REPORT_FILE, Report, decode_report
+from deploy.supervisor import health_address
+from processing.worker_report import REPORT_FILE, WORKERS, Report, decode_report
 
 SILENT_AFTER_S: Final = 10.0
 """A worker reports once a second; on a busy machine a few may be late."""

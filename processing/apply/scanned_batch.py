@@ -1,4 +1,4 @@
-"""What the compiled scanner found in a batch: plain records as columns."""
+"""A batch as the compiled scanner reads it: plain records as columns."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from headstart.keys import SEPARATOR
 from processing.records.batch import Packed, RecordBatch
 from processing.records.columnar import WORD, words_in
 
-LEAST_EVENT: Final = 160
-"""Bytes: no plain event has so few."""
+MIN_EVENT_BYTES: Final = 160
+"""No plain event is shorter."""
 
 _BASIS: Final = np.uint64(hash("scanner") & (1 << 64) - 1)
-"""Another one in every process: or texts that fall together could be made for all."""
+"""Differs between processes, so that no producer can craft texts whose hashes collide."""
 
 _ABSENT, _NEXT_KEY = "\0", "\n"
-"""As `kernels.api` writes keys, with `SEPARATOR` between their parts; the test of its
-limits compares them."""
-KEYS_KEPT: Final = 1 << 16
-"""Most keys that are kept by their text, some 500 bytes each."""
+"""As `kernels.api` writes keys, with `SEPARATOR` between their parts; a test compares them."""
+CACHED_KEYS: Final = 1 << 16
+"""Most keys that are cached by their text, some 500 bytes each."""
 
 Key = tuple[str | None, ...]
-"""Tenant, workflow type, and what more tells groups apart."""
+"""Tenant, workflow type, and the values of levels, or the spool."""
 
 
 class ScannedBatch:
-    """Records of a batch, from `begin` to `end`: which are plain, and what is in those.
+    """Records of a batch, from `begin` to `end`: which are plain, and their events as columns.
 
-    Records are numbered from `begin`, events through all plain records.
+    Records are numbered from `begin`, events through all plain records. `counts`: events of each
+    record, negative where it is not plain. `rows` and `numbers`: integers and floats of each event,
+    with columns as in `kernels.layout`.
     """
 
     def __init__(
@@ -44,36 +45,36 @@ class ScannedBatch:
         packed = _packed(batch, self.begin, self.end)
         self._data, self._offsets = packed.data, packed.offsets
         self.counts = np.empty(len(packed.ends), np.int64)
-        self._run(packed, levels)
+        self._scan(packed, levels)
         others = self.counts < 0
-        if batch.headers:  # what they mean is not the scanner's affair
+        if batch.headers:  # the scanner does not read them
             others |= np.isin(self._offsets, np.fromiter(batch.headers, np.int64))
         self._others = np.flatnonzero(others)
         self._before = np.concatenate(([0], np.cumsum(np.maximum(self.counts, 0))))
 
-    def _run(self, packed: Packed, levels: Sequence[str]) -> None:
+    def _scan(self, packed: Packed, levels: Sequence[str]) -> None:
         compiled = self._compiled
-        room = int((packed.ends - packed.begins).sum()) // LEAST_EVENT + 1
-        rows = np.empty((room, compiled.INTEGERS), np.int64)
-        numbers = np.empty((room, compiled.NUMBERS), np.float64)
-        places, lanes = np.empty((2, room, compiled.SPANS), np.int64)
-        place_slots, lane_slots = np.full((2, 1 << (2 * room).bit_length()), -1, np.int64)
-        taken, known_places, known_lanes = compiled.scan(
+        capacity = int((packed.ends - packed.begins).sum()) // MIN_EVENT_BYTES + 1
+        rows = np.empty((capacity, compiled.INTEGERS), np.int64)
+        numbers = np.empty((capacity, compiled.NUMBERS), np.float64)
+        paths, spools = np.empty((2, capacity, compiled.SPANS), np.int64)
+        path_slots, spool_slots = np.full((2, 1 << (2 * capacity).bit_length()), -1, np.int64)
+        taken, known_paths, known_spools = compiled.scan(
             words_in(packed.data), packed.data, packed.begins, packed.ends,
             packed.timestamps + MAX_CLOCK_SKEW_MS, *_tables(levels, compiled),
-            self.counts, rows, numbers, places, lanes, place_slots, lane_slots, _BASIS,
+            self.counts, rows, numbers, paths, spools, path_slots, spool_slots, _BASIS,
             np.empty(compiled.SPANS, np.int64),
         )  # fmt: skip
         self.rows, self.numbers = rows[:taken], numbers[:taken]
-        self._places, self._lanes = places[:known_places], lanes[:known_lanes]
+        self._paths, self._spools = paths[:known_paths], spools[:known_spools]
 
     @property
-    def places(self) -> int:
-        """How many places there are."""
-        return len(self._places)
+    def path_count(self) -> int:
+        """Number of different paths."""
+        return len(self._paths)
 
-    def stretch(self, position: int, most: int) -> tuple[int, int, int]:
-        """Return the events of the plain records from a position of the batch on: first, end.
+    def plain_events(self, position: int, most: int) -> tuple[int, int, int]:
+        """Return the plain events from a position of the batch on: first, end.
 
         And the position behind them. More than `most` events only where one record has them.
         """
@@ -99,25 +100,26 @@ class ScannedBatch:
         return np.repeat(self._offsets[records], self.counts[records])
 
     @cached_property
-    def place_keys(self) -> list[Key]:
-        """Of each place tenant, workflow type and the levels' values, None where there is none."""
+    def path_keys(self) -> list[Key]:
+        """Of each path tenant, workflow type and the levels' values, None where one is missing."""
         levels = self._compiled.LEVELS
-        return self._keys(self._places, range(levels, levels + 2 * self._depth, 2))
+        return self._keys(self._paths, range(levels, levels + 2 * self._depth, 2))
 
     @cached_property
-    def lane_keys(self) -> list[Key]:
-        """Of each lane tenant, workflow type and spool."""
-        return self._keys(self._lanes, (self._compiled.SPOOL,))
+    def spool_keys(self) -> list[Key]:
+        """Of each spool and key tenant, workflow type and spool id."""
+        return self._keys(self._spools, (self._compiled.SPOOL,))
 
     def _keys(self, groups: Any, more: Sequence[int]) -> list[Key]:
         spans = np.array([self._compiled.TENANT, self._compiled.TYPE, *more])
-        room = int(np.maximum(groups[:, spans + 1] - groups[:, spans], 1).sum())
-        text = np.empty(room + len(groups) * len(spans), np.uint8)
+        begins, ends = groups[:, spans], groups[:, spans + 1]
+        size = int(np.where(begins < 0, 1, ends - begins).sum())  # an empty text takes nothing
+        text = np.empty(size + len(groups) * len(spans), np.uint8)
         self._compiled.keys(self._data, groups, spans, text)
         return [*map(_key, text.tobytes().decode("ascii").split(_NEXT_KEY)[:-1])]
 
     def texts(self, events: Any, span: int) -> list[str | None]:
-        """Return what stands in a span of some events."""
+        """Return the text of a span of some events, None where it is missing."""
         begins, ends = events[:, span].tolist(), events[:, span + 1].tolist()
         data = memoryview(self._data)
         return [
@@ -126,14 +128,14 @@ class ScannedBatch:
         ]
 
 
-@lru_cache(KEYS_KEPT)
+@lru_cache(CACHED_KEYS)
 def _key(text: str) -> Key:
-    """Return the parts of a key: of those that come again and again, the same ones."""
+    """Return the parts of a key. Cached, because the same keys come in every batch."""
     return tuple([None if part == _ABSENT else part for part in text.split(SEPARATOR)])
 
 
 def _packed(batch: RecordBatch, begin: int, end: int) -> Packed:
-    """Return some records of a batch as columns. Raises `TypeError` where there is no value."""
+    """Return some records of a batch as columns. Raises `TypeError` where one has no value."""
     if (packed := batch.packed) is not None:
         some = Packed(packed.data, *(column[begin:end] for column in packed[1:]))
         if int(some.begins.min()) < 0:

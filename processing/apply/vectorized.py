@@ -1,16 +1,15 @@
-"""Stretches of plain events applied at once, where the compiled kernels are loaded.
+"""Applies runs of plain events at once, where the kernels are loaded.
 
-Plain is a completion that says itself what is to be learned (confidence, was_correct), of contexts
-that are known, at a time that ends nothing. The result is that of `events`, which applies one event
-after another wherever anything is unusual: a context, spool or position that is not simply the
-next, an expiry that is due, a commit nearly full.
+An event is plain if it is a completion that states its own outcome (confidence, was_correct), of
+known contexts, at a time at which nothing expires. The result is that of `per_event`, which applies
+one event after another wherever anything is unusual: a new context or spool, a position that is not
+the next, an expiry that is due, a nearly full commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,39 +17,40 @@ import numpy as np
 from processing.apply.per_event import EventApplier
 from processing.apply.scanned_batch import Key, ScannedBatch
 from processing.contexts.context import ContextPath
-from processing.contexts.eviction import next_hour
 from processing.contexts.vectorized_update import only_policy, update_many
 from processing.kernel_handle import kernels
+from processing.partition_state import PartitionState
 from processing.records.batch import RecordBatch
 from processing.state.counters import OutcomeRow
 from processing.state.deduplication import LastPosition, most_bytes
 
 SCAN_BYTES: Final = 4_000_000
-"""About as many are scanned together."""
-LEAST_BYTES: Final = 10_000
-"""Of a batch, about, from which on it is scanned."""
-LEAST: Final = 16
-"""Events of a stretch from which on it is worth it,"""
-LEAST_EACH: Final = 1
-"""and events for each of its contexts."""
-FEW_HEADERS: Final = 8
-"""Records of a batch for each that has headers, from which on it is scanned."""
-REST: Final = 8
-"""Batches that are not scanned after two of which less than half could be applied at once."""
-RETRY: Final = 256
-"""Records after which a stretch is tried again that could not be applied at once."""
-MOST_LANE_BYTES: Final = 1_200_000
-"""Of the rows of one stretch's keys and spools, at the most."""
-MOST: Final = 16_384
-"""Events of one stretch."""
-MOST_BYTES: Final = 2_000_000
-"""Of a commit's rows, about, from which on events are applied one by one: that looks at each."""
+"""About how many bytes are scanned together."""
+MIN_SCAN_BYTES: Final = 10_000
+"""Smaller batches are not scanned; an estimate."""
+MIN_EVENTS: Final = 16
+"""Shorter runs are applied event by event,"""
+MIN_EVENTS_PER_PATH: Final = 1
+"""and so are those with fewer events for each of their paths."""
+RECORDS_PER_HEADER: Final = 8
+"""A batch with more records with headers than one in so many is not scanned."""
+SKIPPED_BATCHES: Final = 8
+"""Batches not scanned after two of which less than half could be applied at once."""
+RETRY_RECORDS: Final = 256
+"""Records after which a run is tried again that could not be applied at once."""
+MAX_SPOOL_BYTES: Final = 1_200_000
+"""Most bytes of the spool rows that one run may touch first."""
+MAX_EVENTS: Final = 16_384
+"""Most events of one run."""
+MAX_RUN_COMMIT_BYTES: Final = 2_000_000
+"""Bytes of a commit's rows, about, from which on events are applied one by one: that checks the
+size after each."""
 
 
-class _DedupColumns(NamedTuple):
-    """The keys and spools of some events, in the order in which they come first.
+class _SpoolColumns(NamedTuple):
+    """The spools of some events, by key, in order of first appearance.
 
-    `keys` and where each was `seen`; `lasts`: the place of the last event of each.
+    `seen`: the last position of each before these events; `lasts`: the index of its last event.
     """
 
     keys: list[Key]
@@ -58,204 +58,201 @@ class _DedupColumns(NamedTuple):
     lasts: Any
 
 
-class _Stretch(NamedTuple):
+class _Run(NamedTuple):
     """Events that can be applied at once."""
 
-    scan: ScannedBatch
-    rows: Any
-    numbers: Any
+    integers: Any
+    floats: Any
     offsets: Any
-    lanes: _DedupColumns
+    spools: _SpoolColumns
 
 
-class VectorizedApplier(EventApplier):
-    """Events applied stretch by stretch."""
+class VectorizedApplier:
+    """Applies runs of plain events at once, of batches scanned by the kernels."""
 
-    _scan: ScannedBatch | None = None
-    _scan_of: RecordBatch | None = None
-    _later = 0
-    """The position of the scanned batch before which events are better applied one by one."""
-    _resting = 0
-    """Batches that are not to be scanned."""
-    _looked_at = _applied = _useless = 0
-    """Records of the batch that were scanned, and that were applied at once; batches in vain."""
+    def __init__(self, state: PartitionState, events: EventApplier) -> None:
+        """`events` applies all other events, and says when something expires."""
+        self._state, self._events = state, events
+        self._contexts, self._starts = state.contexts, state.open_predictions
+        self._deduplicator, self._clock = state.deduplicator, state.clock
+        self._scan: ScannedBatch | None = None
+        self._scan_of: RecordBatch | None = None
+        self._retry_at = 0
+        """Position of the scanned batch before which events are applied one by one."""
+        self._skip = 0
+        """Batches that will not be scanned."""
+        self._scanned_records = self._applied_records = 0
+        self._wasted_scans = 0
+        """Batches in a row of which less than half could be applied at once."""
 
-    def _due(self) -> float:
-        """Return the event time, Unix ms, before which nothing comes to its end.
-
-        That is any, or none, where the clock goes by clock records.
-        """
-        if self.clock.witnessed:
-            return -inf if self._overdue() else inf
-        clock = self._row.clock
-        idle = 0 if self._row.idle_left else next_hour(clock)
-        return min(idle, self._starts.next_expiry, self._spools.next_expiry)
-
-    def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
+    def apply(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
         """Apply plain records from `begin` on; return the next position, and how many events.
 
-        None, nothing done, where that has to be done event by event.
+        None, with nothing applied, where that has to be done event by event.
         """
         scan = self._scanned(batch, begin)
-        if scan is None or begin < self._later:
+        if scan is None or begin < self._retry_at:
             return None
-        first, end, position = scan.stretch(begin, MOST)
-        chains, places = self._chains(scan, first, end)
-        if None in chains:  # up to the first event of a context that is not known
-            unknown = first + int(np.flatnonzero(places >= chains.index(None))[0])
+        first, end, position = scan.plain_events(begin, MAX_EVENTS)
+        paths, path_of = self._paths(scan, first, end)
+        if None in paths:  # up to the first event of a path that is not known
+            unknown = first + int(np.flatnonzero(path_of >= paths.index(None))[0])
             position = scan.record_of(unknown)
-            self._later = position + 1
+            self._retry_at = position + 1
             end = scan.events_to(position)
-            places = places[: end - first]
-            chains = chains[: int(places.max(initial=-1)) + 1]
-        found = None
-        if end - first >= max(LEAST, LEAST_EACH * len(chains)) and self._has_room(chains):
-            found = self._taken(scan, slice(begin, position), slice(first, end))
-        if found is None:
-            self._later = max(self._later, min(position, begin + RETRY))
+            path_of = path_of[: end - first]
+            paths = paths[: int(path_of.max(initial=-1)) + 1]
+        run = None
+        if end - first >= max(MIN_EVENTS, MIN_EVENTS_PER_PATH * len(paths)) and self._fits(paths):
+            run = self._run(scan, slice(begin, position), slice(first, end))
+        if run is None:
+            self._retry_at = max(self._retry_at, min(position, begin + RETRY_RECORDS))
             return None
-        self._apply(found, chains, places)  # type: ignore[arg-type]
-        self._applied += position - begin
+        self._apply(run, paths, path_of)  # type: ignore[arg-type]
+        self._applied_records += position - begin
         return position, end - first
 
-    def _scanned_all(self) -> None:
-        """Let go of a batch that is through: it has megabytes. Rest where scanning was in vain."""
-        if self._looked_at:
-            self._useless = self._useless + 1 if 2 * self._applied < self._looked_at else 0
-            if self._useless > 1:
-                self._resting, self._useless = REST, 1
+    def end_batch(self) -> None:
+        """Release the scan of an applied batch: it has megabytes. Pause if scans are wasted."""
+        if self._scanned_records:
+            wasted = 2 * self._applied_records < self._scanned_records
+            self._wasted_scans = self._wasted_scans + 1 if wasted else 0
+            if self._wasted_scans > 1:
+                self._skip, self._wasted_scans = SKIPPED_BATCHES, 1
         self._scan = self._scan_of = None
-        self._later = self._looked_at = self._applied = 0
+        self._retry_at = self._scanned_records = self._applied_records = 0
 
     def _scanned(self, batch: RecordBatch, begin: int) -> ScannedBatch | None:
-        """Return what is in a batch; None where nobody can tell, or it is not worth it."""
+        """Return the scan that holds a position; None where it cannot be scanned, or need not."""
         scan, levels = self._scan, self._contexts.levels
         if scan is not None and self._scan_of is batch and scan.begin <= begin < scan.end:
             return scan
-        if not self._can_be_scanned(batch, begin):
+        if not self._can_scan(batch, begin):
             return None
-        if self._resting:
-            self._resting -= begin == 0
+        if self._skip:
+            self._skip -= begin == 0
             return None
-        ahead, batch.ahead = batch.ahead, None
-        scan = None if ahead is None else ahead.result()
+        prefetched, batch.prefetched = batch.prefetched, None
+        scan = None if prefetched is None else prefetched.result()
         if scan is None:
             records = range(begin, batch.piece(begin, SCAN_BYTES))
             scan = _scan_records(batch, records, levels, kernels())
             if scan is None:
                 return None
         self._scan, self._scan_of = scan, batch
-        self._looked_at += scan.end - scan.begin
-        self._later = scan.end if len(scan.rows) < LEAST_EACH * scan.places else 0
+        self._scanned_records += scan.end - scan.begin
+        dense = len(scan.rows) >= MIN_EVENTS_PER_PATH * scan.path_count
+        self._retry_at = 0 if dense else scan.end
         return scan
 
     def prefetch_scan(self, batch: RecordBatch) -> Callable[[], ScannedBatch | None] | None:
-        """Return what scans a batch, in whatever thread, before it is applied; None: not worth it.
+        """Return a function that scans a batch ahead, in any thread; None: not worth it.
 
-        What that returns is the result of `RecordBatch.ahead`.
+        Its result belongs in `RecordBatch.prefetched`.
         """
-        if self._resting or not self._can_be_scanned(batch, 0):
+        if self._skip or not self._can_scan(batch, 0):
             return None
         return partial(_scan_records, batch, range(len(batch)), self._contexts.levels, kernels())
 
-    def _can_be_scanned(self, batch: RecordBatch, begin: int) -> bool:
+    def _can_scan(self, batch: RecordBatch, begin: int) -> bool:
         compiled = kernels()
         return (
             compiled is not None
-            and FEW_HEADERS * len(batch.headers) <= len(batch)
+            and RECORDS_PER_HEADER * len(batch.headers) <= len(batch)
             and len(self._contexts.levels) <= compiled.MOST_LEVELS
-            and (len(batch) - begin) * batch.value_bytes_at(begin) >= LEAST_BYTES
+            and (len(batch) - begin) * batch.value_bytes_at(begin) >= MIN_SCAN_BYTES
         )
 
-    def _chains(
+    def _paths(
         self, scan: ScannedBatch, first: int, end: int
     ) -> tuple[list[ContextPath | None], Any]:
-        """Return the chains of events, in the order in which they come first; and each event's."""
-        numbers = scan.rows[first:end, kernels().PLACE]
+        """Return the paths of events in order of first appearance, and each event's index."""
+        numbers = scan.rows[first:end, kernels().PATH]
         wanted: Sequence[int] = range(int(numbers.max(initial=-1)) + 1)
-        places = numbers
-        if first > 0 or not np.bincount(numbers).all():  # else they are numbered in this order
-            each, at, places = np.unique(numbers, return_index=True, return_inverse=True)
+        path_of = numbers
+        if first > 0 or not np.bincount(numbers).all():  # otherwise they are numbered in this order
+            each, at, path_of = np.unique(numbers, return_index=True, return_inverse=True)
             order = np.argsort(at)
-            wanted, places = each[order].tolist(), np.argsort(order)[places]
-        known, keys = self._contexts.chains, scan.place_keys
-        return [known.get(keys[number]) for number in wanted], places
+            wanted, path_of = each[order].tolist(), np.argsort(order)[path_of]
+        known, keys = self._contexts.paths, scan.path_keys
+        return [known.get(keys[number]) for number in wanted], path_of
 
-    def _taken(self, scan: ScannedBatch, records: slice, events: slice) -> _Stretch | None:
-        """Return events with what applying them needs; None where one is not simply the next."""
+    def _run(self, scan: ScannedBatch, records: slice, events: slice) -> _Run | None:
+        """Return events with all that applying them needs; None where one is not plain."""
         rows = scan.rows[events]
-        if int(rows[:, kernels().AT].max()) >= self._due() or self._may_close(scan, rows):
+        latest = int(rows[:, kernels().AT].max())
+        if latest >= self._events.next_expiry() or self._may_close(scan, rows):
             return None
-        lanes = self._lanes(scan, rows)
-        if lanes is None:
+        spools = self._spools(scan, rows)
+        if spools is None:
             return None
-        return _Stretch(scan, rows, scan.numbers[events], scan.offsets_of(records), lanes)
+        return _Run(rows, scan.numbers[events], scan.offsets_of(records), spools)
 
-    def _apply(self, found: _Stretch, chains: list[ContextPath], places: Any) -> None:
-        times = found.rows[:, kernels().AT]
-        if self.clock.witnessed:
-            np.clip(times, *self.clock.bounds, out=times)
-            clocks = np.full(len(times), self._row.clock, np.int64)
+    def _apply(self, run: _Run, paths: list[ContextPath], path_of: Any) -> None:
+        times = run.integers[:, kernels().AT]
+        clock, row = self._clock, self._clock.row
+        if clock.set_by_records:
+            np.clip(times, *clock.bounds, out=times)
+            clocks = np.full(len(times), row.clock, np.int64)
         else:
             clocks = np.maximum.accumulate(times)
-            np.maximum(clocks, self._row.clock, out=clocks)
-        self._note(found, clocks)
-        self._row.clock = int(clocks[-1])
-        self._row.outcomes += len(clocks)
-        self._tell(found, chains, places)
+            np.maximum(clocks, row.clock, out=clocks)
+        self._note_positions(run, clocks)
+        row.clock = int(clocks[-1])
+        row.outcomes += len(clocks)
+        self._learn(run, paths, path_of)
 
     def _may_close(self, scan: ScannedBatch, rows: Any) -> bool:
-        """Return whether an event may be the end of an open start."""
+        """Return whether an event may complete an open start."""
         if not self._starts:
             return False
         compiled, awaits = kernels(), self._starts.awaits
-        keys = scan.place_keys
-        places = [keys[number] for number in rows[:, compiled.PLACE].tolist()]
+        keys = [scan.path_keys[number] for number in rows[:, compiled.PATH].tolist()]
         workflows, tasks = scan.texts(rows, compiled.WORKFLOW), scan.texts(rows, compiled.TASK)
         return any(
-            awaits(str(place[0]), str(place[1]), str(workflow), task)
-            for place, workflow, task in zip(places, workflows, tasks, strict=True)
+            awaits(str(key[0]), str(key[1]), str(workflow), task)
+            for key, workflow, task in zip(keys, workflows, tasks, strict=True)
         )
 
-    def _has_room(self, chains: Sequence[ContextPath | None]) -> bool:
-        """Return whether the rows of chains surely fit a commit too."""
-        untouched = [chain for chain in chains if chain is not None and not chain.touched]
+    def _fits(self, paths: Sequence[ContextPath | None]) -> bool:
+        """Return whether the rows of paths surely fit the commit too."""
+        untouched = [path for path in paths if path is not None and not path.touched]
         rows = len(untouched) * (len(self._contexts.levels) + 2)
-        keys = sum(chain.key_bytes for chain in untouched)
-        return self._gathered + self._contexts.bytes_of(rows, keys) < MOST_BYTES
+        added = self._contexts.bytes_of(rows, sum(path.key_bytes for path in untouched))
+        return self._state.touched_bytes + added < MAX_RUN_COMMIT_BYTES
 
-    def _lanes(self, scan: ScannedBatch, rows: Any) -> _DedupColumns | None:
-        """Return the lanes of events.
+    def _spools(self, scan: ScannedBatch, rows: Any) -> _SpoolColumns | None:
+        """Return the spools of events.
 
-        None where a spool is new here, a position is not above the last one, or they are too many.
+        None where one is new here, a position is not above the last one, or they are too many.
         """
         compiled = kernels()
-        order = np.argsort(rows[:, compiled.LANE], kind="stable")
-        numbers, positions = rows[order, compiled.LANE], rows[order, compiled.POSITION]
+        order = np.argsort(rows[:, compiled.SPOOL_KEY], kind="stable")
+        numbers, positions = rows[order, compiled.SPOOL_KEY], rows[order, compiled.POSITION]
         next_is_same = numbers[1:] == numbers[:-1]
         if bool((next_is_same & (numbers[1:] >= 0) & (positions[1:] <= positions[:-1])).any()):
             return None
         begins = np.flatnonzero(np.concatenate(([True], ~next_is_same)))
         lasts = order[np.append(begins[1:], len(numbers)) - 1]
-        begins = begins[numbers[begins] >= 0]  # those below are without an origin
+        begins = begins[numbers[begins] >= 0]  # those below have no origin
         lasts = lasts[len(lasts) - len(begins) :]
         by_first = np.argsort(order[begins])
         begins, lasts = begins[by_first], lasts[by_first]
-        keys = [scan.lane_keys[number] for number in numbers[begins].tolist()]
-        seen = list(map(self._spools.positions.get, keys))
+        keys = [scan.spool_keys[number] for number in numbers[begins].tolist()]
+        seen = list(map(self._deduplicator.positions.get, keys))
         if None in seen:
             return None
-        found = _DedupColumns(keys, seen, lasts)  # type: ignore[arg-type]
+        found = _SpoolColumns(keys, seen, lasts)  # type: ignore[arg-type]
         before = np.fromiter((each.position for each in found.seen), np.int64, len(keys))
-        if bool((positions[begins] <= before).any()) or not _fit(found):
+        if bool((positions[begins] <= before).any()) or not _rows_fit(found):
             return None
         return found
 
-    def _note(self, found: _Stretch, clocks: Any) -> None:
-        """Note the last position of each lane."""
-        keys, every, lasts = found.lanes
-        positions = found.rows[lasts, kernels().POSITION].tolist()
-        offsets = found.offsets[lasts].tolist()
+    def _note_positions(self, run: _Run, clocks: Any) -> None:
+        """Note the last position of each spool."""
+        keys, every, lasts = run.spools
+        positions = run.integers[lasts, kernels().POSITION].tolist()
+        offsets = run.offsets[lasts].tolist()
         for key, seen, position, clock, offset in zip(
             keys, every, positions, clocks[lasts].tolist(), offsets, strict=True
         ):
@@ -264,57 +261,59 @@ class VectorizedApplier(EventApplier):
                 continue
             tenant, workflow_type, spool = key
             origin = str(spool), position
-            self._spools.duplicate(str(tenant), str(workflow_type), origin, clock, offset)
+            self._deduplicator.duplicate(str(tenant), str(workflow_type), origin, clock, offset)
 
-    def _tell(self, found: _Stretch, chains: list[ContextPath], places: Any) -> None:
-        """Tell every chain what came to it."""
+    def _learn(self, run: _Run, paths: list[ContextPath], path_of: Any) -> None:
+        """Let every path learn its outcomes, at once if the kernels know its policy."""
         compiled = kernels()
-        order = np.argsort(places, kind="stable")
-        begins = np.searchsorted(places[order], np.arange(len(chains)))
+        order = np.argsort(path_of, kind="stable")
+        begins = np.searchsorted(path_of[order], np.arange(len(paths)))
         ends = np.append(begins[1:], len(order))
-        offsets = found.offsets[order[ends - 1]].tolist()
-        for chain, offset in zip(chains, offsets, strict=True):
-            self._contexts.touch(chain)
-            chain.offset = offset
-        policy = only_policy(chains)
+        offsets = run.offsets[order[ends - 1]].tolist()
+        for path, offset in zip(paths, offsets, strict=True):
+            self._contexts.touch(path)
+            path.offset = offset
+        policy = only_policy(paths)
         rule = None if policy is None else compiled.rule_of(policy)
         if rule is not None:
-            self._contexts.settle()
-            update_many(rule, self._weights, chains, places, found.rows, found.numbers, compiled)
+            self._contexts.apply_pending()
+            weights = self._state.config.weights
+            update_many(rule, weights, paths, path_of, run.integers, run.floats, compiled)
             return
         together: dict[int, list[int]] = {}
-        for place, chain in enumerate(chains):
-            together.setdefault(id(chain.lessons), []).append(place)
-        told = _told(found, chains, places)
-        for of in together.values():
-            self._contexts.ready(chains[of[0]])
-            chains[of[0]].lessons.extend(_picked(told, order, begins, ends, of))
+        for index, path in enumerate(paths):
+            together.setdefault(id(path.pending), []).append(index)
+        outcomes = _outcomes(run, paths, path_of)
+        for indexes in together.values():
+            path = paths[indexes[0]]
+            self._contexts.expect(path)
+            path.pending.extend(_picked(outcomes, order, begins, ends, indexes))
 
 
-def _told(found: _Stretch, chains: list[ContextPath], places: Any) -> list[OutcomeRow]:
+def _outcomes(run: _Run, paths: list[ContextPath], path_of: Any) -> list[OutcomeRow]:
     """Return events as outcomes."""
     compiled = kernels()
-    said = (compiled.CONFIDENCE, compiled.GAIN, compiled.COST, compiled.EXECUTION)
+    floats = (compiled.CONFIDENCE, compiled.GAIN, compiled.COST, compiled.EXECUTION)
     return list(
         zip(
-            *(found.numbers[:, column].tolist() for column in said),
-            *(found.rows[:, column].tolist() for column in (compiled.AT, compiled.FLAGS)),
-            map(chains.__getitem__, places.tolist()),
+            *(run.floats[:, column].tolist() for column in floats),
+            *(run.integers[:, column].tolist() for column in (compiled.AT, compiled.FLAGS)),
+            map(paths.__getitem__, path_of.tolist()),
             strict=True,
         )
     )
 
 
-def _fit(lanes: _DedupColumns) -> bool:
-    """Return whether the rows of lanes fit a commit."""
-    new = (key for key, seen in zip(lanes.keys, lanes.seen, strict=True) if not seen.touched)
-    return sum(map(most_bytes, new)) <= MOST_LANE_BYTES  # type: ignore[arg-type]
+def _rows_fit(spools: _SpoolColumns) -> bool:
+    """Return whether the rows of spools fit a commit."""
+    new = (key for key, seen in zip(spools.keys, spools.seen, strict=True) if not seen.touched)
+    return sum(map(most_bytes, new)) <= MAX_SPOOL_BYTES  # type: ignore[arg-type]
 
 
 def _scan_records(
     batch: RecordBatch, records: range, levels: Sequence[str], compiled: Any
 ) -> ScannedBatch | None:
-    """Return what is in some records; None where one has no value: those are looked at singly."""
+    """Scan some records; return None where one has no value: those are applied singly."""
     try:
         return ScannedBatch(batch, records, levels, compiled)
     except TypeError:
@@ -322,11 +321,11 @@ def _scan_records(
 
 
 def _picked(
-    told: Sequence[Any], order: Any, begins: Any, ends: Any, places: Sequence[int]
+    outcomes: Sequence[Any], order: Any, begins: Any, ends: Any, indexes: Sequence[int]
 ) -> list[Any]:
-    """Return the outcomes of some chains, in the order in which they came."""
-    if len(places) == len(begins):
-        return list(told)
-    parts = [order[begins[place] : ends[place]] for place in places]
+    """Return the outcomes of some paths, in the order in which they came."""
+    if len(indexes) == len(begins):
+        return list(outcomes)
+    parts = [order[begins[index] : ends[index]] for index in indexes]
     events = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
-    return [told[event] for event in events.tolist()]
+    return [outcomes[event] for event in events.tolist()]

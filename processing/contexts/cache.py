@@ -1,34 +1,29 @@
-"""The contexts of one partition in memory: found per event, updated per outcome, written per batch.
+"""The contexts of one partition in memory: found per event, written per commit.
 
-A cache over the table's rows: whatever it drops can be loaded again, because every row touched is
-in the commit before.
+A cache over the rows of the table. Whatever it drops can be loaded again, because every changed
+row is in the commit before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from headstart.keys import context_paths
-from learners.outcome import Outcome
 from learners.policy import Policy, State, spec
 from processing.config import LearningConfig
-from processing.contexts import context as context_module
 from processing.contexts.context import Context, ContextPath
 from processing.contexts.downweighting import Downweights
-from processing.contexts.eviction import EvictionIndex, seeded_at
-from processing.contexts.levels import ContextKey, place_getter
+from processing.contexts.eviction import EvictionIndex
+from processing.contexts.levels import ContextKey, context_key_getter
 from processing.contexts.pending_updates import PendingUpdates
 from processing.contexts.thresholds import answer, threshold_from_row
-from processing.control.learned_defaults import LearnedDefaults, plant, seeded_below
+from processing.control.learned_defaults import LearnedDefaults
 from processing.control.learner_assignments import LearnerAssignments
 from processing.state.chunking import ROW_EXTRA
 from processing.state.clock import PartitionClock
-from processing.state.counters import OutcomeRow, count_feedback, outcome_row
 from processing.state.expiry_budget import ExpiryBudget
 from processing.state.rows import (
-    TaskStateRow,
     context_key,
     context_of,
     decode_context,
@@ -36,330 +31,263 @@ from processing.state.rows import (
     is_deleted,
     newest_outcome,
 )
-from topics.control.messages import Downweight, Seeded
-from topics.schema.event_structs import EventFields
 from topics.schema.json_schema import PublishedThreshold
 
 Published = list[PublishedThreshold]
 FORGOTTEN_BYTES: Final = 6_000_000
-"""Of the rows that say so of contexts forgotten at one offset: they must fit one commit."""
+"""Most bytes of the rows that delete contexts at one offset: they must fit one commit."""
 _ROW_BYTES: Final = 288
 """Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
 
 
 class ContextCache:
-    """The contexts of one partition. What they are told of they learn when somebody looks."""
+    """The contexts of one partition, and which of them changed.
+
+    Outcomes are appended to the `pending` list of their path and learned together when a context
+    is read, at the latest for the commit.
+    """
 
     def __init__(
         self,
-        rules: LearningConfig,
-        choices: LearnerAssignments,
+        config: LearningConfig,
+        assignments: LearnerAssignments,
         defaults: LearnedDefaults,
+        clock: PartitionClock,
         epoch: int,
         load: Callable[[bytes], bytes | None],
         most: int,
     ) -> None:
-        """`most`: contexts that stay in memory from one `drain` to the next."""
-        self._policy, self._choices, self._defaults = rules.policy, choices, defaults
-        self.levels = tuple(rules.levels)
-        self._epoch = epoch
-        self.clock = PartitionClock(TaskStateRow())
-        """The partition's."""
+        """`load` reads a row. `most`: contexts that stay cached from one `drain` to the next."""
+        self._policy, self._assignments, self._defaults = config.policy, assignments, defaults
+        self.levels = tuple(config.levels)
+        self._epoch, self._clock = epoch, clock
         self._load, self._most = load, most
-        self.place_of = place_getter(rules.levels)
-        """Returns the place of an event's context: its key in `chains`."""
-        self.chains: dict[ContextKey, ContextPath] = {}
-        """Those known; of an event whose partition this is not, there is none."""
-        self._held: dict[ContextKey, ContextPath] = {}
-        """Those of users who are weighed down, which are in no other cache."""
-        self.weighings = Downweights(epoch)
+        self.key_of = context_key_getter(config.levels)
+        """Returns the key of an event's path in `paths`."""
+        self.paths: dict[ContextKey, ContextPath] = {}
+        """Cached paths, only of this partition's events, without those of down-weighted users."""
+        self._downweighted: dict[ContextKey, ContextPath] = {}
+        self.downweights = Downweights(epoch)
         self._contexts: dict[bytes, Context] = {}
         self._touched: dict[bytes, Context | int] = {}
-        """What changed since the last `drain`: contexts, and the offsets at which others went."""
+        """What changed since the last `drain`: contexts, or the offset of a deletion."""
         self._unanswered: dict[bytes, Context | int] = {}
-        """The same since the last `answers`, or `drain`."""
-        self._idle_ms = rules.idle_ms
-        self._residence = EvictionIndex(rules.idle_ms, rules.most_contexts)
-        self.new: list[Context] = []
-        """Those without a row yet: where an outcome makes any, `bound` is to be called."""
-        self._touched_chains: list[ContextPath] = []
-        self.lessons = PendingUpdates(rules.weights)
-        self._feedback_weight = rules.feedback_weight
+        """The same since the last `answers` or `drain`."""
+        self._eviction = EvictionIndex(config.idle_ms, config.most_contexts)
+        self._new: list[Context] = []
+        self._touched_paths: list[ContextPath] = []
+        self.updates = PendingUpdates(config.weights)
         self._longest_state = self._touched_keys = 0
-        """Bytes of the longest learner's state, and of all keys of what is touched."""
+        """Bytes of the longest learner's state, and of all keys in `_touched`."""
 
     def restore(self, key: bytes, raw: bytes) -> None:
-        """Take up one row of the table."""
-        at = self.clock.newest(newest_outcome(raw))
-        self._residence.add(context_of(key)[0], key, at)
+        """Note that the table has a row."""
+        at = self._clock.newest(newest_outcome(raw))
+        self._eviction.add(context_of(key)[0], key, at)
 
-    def judge_again(self) -> None:
-        """Ask anew how old contexts are: the partition's clock goes by clock records now."""
-        self.settle()  # what was told before says times of events
-        self._residence.judge_again(self.clock.newest)
-        self.choose_again()  # each is found again with its next outcome, and its time put right
+    def recompute_ages(self) -> None:
+        """Judge the age of all contexts by clock records from now on."""
+        self.apply_pending()  # outcomes that are still pending carry event times
+        self._eviction.recompute_ages(self._clock.newest)
+        self.clear_paths()  # each is found again with its next outcome, and its time corrected
 
-    def choose_again(self) -> None:
-        """Ask anew which policy learns where: the choices have changed.
+    def clear_paths(self) -> None:
+        """Find every path again with its next outcome, because a policy or down-weight changed.
 
-        A context follows with its next outcome; until then it is served as it was.
+        Until then its contexts are published as they were.
         """
-        self.chains.clear()
-        self._held.clear()
+        self.paths.clear()
+        self._downweighted.clear()
 
-    def weigh(self, said: Downweight, clock: int, offset: int) -> None:
-        """Have outcomes below a context count in part above it. Raises `ValueError`."""
-        if self.weighings.apply(said, clock, offset):
-            self.choose_again()
+    def path(self, key: ContextKey) -> ContextPath:
+        """Return a path; its contexts are loaded or created where they are not cached."""
+        return self.paths.get(key) or self._downweighted.get(key) or self._find(key)
 
-    def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
-        """Return the values that place an event's context below its workflow type."""
-        return self.place_of(event)[2:]
+    def is_downweighted(self, path: ContextPath) -> bool:
+        """Return whether a path was found with a down-weighted context in it."""
+        return path.key in self._downweighted
 
-    def learn(
-        self,
-        tenant: str,
-        workflow_type: str,
-        levels: tuple[str | None, ...],
-        outcome: Outcome,
-        offset: int,
-    ) -> None:
-        """Apply one outcome at every level of its context, coarse to fine."""
-        chain = self._chain(tenant, workflow_type, levels)
-        told = outcome_row(outcome, chain, at=self.clock.heard(outcome.timestamp))
-        at = self.clock.now(outcome.timestamp)
-        self._weighed(chain, at, offset, lambda: self.tell(told, offset))
+    def end_downweight(self, path: ContextPath) -> None:
+        """Cache a path with all others again."""
+        self.paths[path.key] = self._downweighted.pop(path.key)
 
-    def tell(self, told: OutcomeRow, offset: int) -> None:
-        """Apply one outcome at every level of a chain (`Runs` does so itself)."""
-        chain: ContextPath = told[-1]
-        self.ready(chain)
-        chain.lessons.append(told)
-        chain.offset = offset
+    def expect(self, path: ContextPath) -> None:
+        """Prepare a path for an outcome, which the caller then appends to its `pending` list."""
+        if not path.pending:
+            self.updates.expect(path.pending)
+        self.touch(path)
 
-    def feedback(
-        self,
-        tenant: str,
-        workflow_type: str,
-        levels: tuple[str | None, ...],
-        outcome: Outcome,
-        offset: int,
-    ) -> None:
-        """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
-        chain = self._chain(tenant, workflow_type, levels)
-        told = outcome_row(outcome, chain, at=self.clock.heard(outcome.timestamp), verdict=True)
-        at = self.clock.now(outcome.timestamp)
-        for _ in range(self._feedback_weight):
-            self._weighed(chain, at, offset, lambda: self.tell(told, offset))
-        chain.offset = offset
-        for context in chain.contexts:
-            count_feedback(context.changing().counts, accepted=outcome.correct)
-
-    def _chain(
-        self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]
-    ) -> ContextPath:
-        place = (tenant, workflow_type, *levels)
-        known = self.chains.get(place) or self._held.get(place)
-        return known or self._find(tenant, workflow_type, levels)
-
-    def _weighed(self, chain: ContextPath, at: int, offset: int, teach: Callable[[], None]) -> None:
-        """Teach a chain; of one that is weighed down those above only where it is the turn."""
-        above: Sequence[Context] = ()
-        if chain.place in self._held:
-            above = self.weighings.above(chain, at, offset)
-            if self.weighings.weighed(chain) is None:
-                self.chains[chain.place] = self._held.pop(chain.place)
-        if not above:
-            teach()
+    def touch(self, path: ContextPath) -> None:
+        """Note that the rows of a path's contexts change."""
+        if path.touched:
             return
-        self.settle()
-        with context_module.without_learning(above):
-            teach()
-            self.settle()
-
-    def ready(self, chain: ContextPath) -> None:
-        """Make a chain ready to be told of an outcome, which then has to come."""
-        if not chain.lessons:
-            self.lessons.expect(chain.lessons)
-        self.touch(chain)
-
-    def touch(self, chain: ContextPath) -> None:
-        """Note that the rows of a chain's contexts change."""
-        if chain.touched:
-            return
-        chain.touched = True
-        self._touched_chains.append(chain)
-        for _policy, contexts in chain.groups:
+        path.touched = True
+        self._touched_paths.append(path)
+        for _policy, contexts in path.groups:
             for context in contexts:
-                self._note(context.key, context)
+                self._note(context.row_key, context)
+
+    def touch_context(self, context: Context, offset: int) -> None:
+        """Note that a context changed at an offset, after all outcomes so far."""
+        self._drain_paths()
+        context.offset = offset
+        self._note(context.row_key, context)
 
     def _note(self, key: bytes, touched: Context | int) -> None:
         if key not in self._touched:
             self._touched_keys += len(key)
         self._touched[key] = self._unanswered[key] = touched
 
-    def settle(self) -> None:
-        """Have contexts learn what they were told."""
-        self.lessons.apply_pending()
+    def apply_pending(self) -> None:
+        """Learn all pending outcomes."""
+        self.updates.apply_pending()
 
-    def bound(self, tenant: str, at: int, offset: int, room: ExpiryBudget) -> int:
-        """Let the oldest contexts go where a tenant has too many; return how many went.
+    @property
+    def has_new(self) -> bool:
+        """Whether there are contexts without a row that `evict_excess` has not counted yet."""
+        return bool(self._new)
 
-        Those that find no room stay until the tenant has a new one again.
-        `at`: time, Unix ms, of an outcome that those without a row were told, 0 of none.
+    def evict_excess(self, tenant: str, at: int, offset: int, budget: ExpiryBudget) -> list[bytes]:
+        """Evict a tenant's oldest contexts beyond its limit; return their keys.
+
+        What exceeds the offset's budget stays until the next call. `at`: time (Unix ms) of the
+        outcome that made the new contexts, 0 without one.
         """
-        for context in self.new:
-            newest = self.clock.newest(max(at, context.numbers.at))
-            self._residence.add(tenant, context.key, newest)
-        self.new.clear()
-        excess = self._residence.excess(tenant, self._newest)
-        return self._let_go(room.limited(excess), offset)
+        for context in self._new:
+            newest = self._clock.newest(max(at, context.numbers.at))
+            self._eviction.add(tenant, context.row_key, newest)
+        self._new.clear()
+        excess = self._eviction.excess(tenant, self._newest)
+        return self._evict(budget.at(offset).limited(excess), offset)
 
-    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> int:
-        """Let idle contexts go, while there is room; return how many went.
+    def expire(self, clock: int, offset: int, budget: ExpiryBudget) -> int:
+        """Evict idle contexts, within the budget; return how many.
 
-        `clock`: by which idle ones are judged, Unix ms; see `PartitionClock.reached`.
+        `clock`: time by which they are idle, Unix ms; see `PartitionClock.reached`.
         """
-        self.weighings.expire(self.clock.row.clock, offset, room)
-        return self._let_go(room.limited(self._residence.idle(clock, self._newest)), offset)
+        self.downweights.expire(self._clock.row.clock, offset, budget)
+        return len(self._evict(budget.limited(self._eviction.idle(clock, self._newest)), offset))
 
     def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
-        """Let contexts go that (tenant, path) hold for, and so all below; return how many went.
+        """Delete the contexts for which `holds(tenant, path)`, and all below; return how many.
 
         Raises `ValueError` where they are too many for one commit.
         """
-        keys = self._residence.matching(lambda _tenant, key: holds(*context_of(key)))
+        keys = self._eviction.matching(lambda _tenant, key: holds(*context_of(key)))
         if sum(len(key) + ROW_EXTRA for key in keys) > FORGOTTEN_BYTES:
             raise ValueError(
                 f"pattern: holds for {len(keys)} contexts of this partition, too many to forget at "
                 "one place of the log; name a tenant, or workflow types one by one"
             )
-        self._residence.remove(keys)
-        return self._let_go(keys, offset)
+        self._eviction.remove(keys)
+        return len(self._evict(keys, offset))
 
-    def seed(self, tenant: str, at: int, seeds: Sequence[Seeded], offset: int) -> None:
-        """Have contexts stand as said; `bound` is to be called. Raises `ValueError`, nothing done.
-
-        A context is no younger than the one above it, which has to be there, or to come before it.
-        """
-        self.settle()
-        states = []
-        for place, each in enumerate(seeds):
-            policy = self._choices.policy_of(tenant, each.path) or self._policy
-            known = partial(self._known, tenant)
-            states.append((policy, seeded_below(seeds, place, policy, known)))
-        self._drain_chains()
-        for each, (policy, state) in zip(seeds, states, strict=True):
-            above = self._known(tenant, each.path.rpartition("/")[0])
-            context = self._context(tenant, each.path, policy, above)
-            numbers = context.changing()
-            plant(numbers, each, state)
-            own = seeded_at(each.at, self.clock.now(at), self.clock.latest(at), self._idle_ms)
-            newest = own if above is None else min(own, above.numbers.at)
-            numbers.at = newest if self.clock.is_ahead(numbers.at) else max(numbers.at, newest)
-            context.offset = offset
-            self._note(context.key, context)
-
-    def _known(self, tenant: str, path: str) -> Context | None:
-        """Return a context that is there, loaded where need be."""
-        key = context_key(tenant, path)
-        if (context := self._contexts.get(key)) is not None:
-            return context
-        raw = None if isinstance(self._touched.get(key), int) else self._load(key)
-        if not path or raw is None or is_deleted(raw):
-            return None
-        policy = self._choices.policy_of(tenant, path) or self._policy
-        return self._context(tenant, path, policy, None)
-
-    def _let_go(self, keys: Iterable[bytes], offset: int) -> int:
-        count = 0
+    def _evict(self, keys: Iterable[bytes], offset: int) -> list[bytes]:
+        evicted = []
         for key in keys:
             context = self._contexts.pop(key, None)
-            if context is not None and context.place is not None:
-                # No other chain holds it: those that end below it have gone before.
-                self.chains.pop(context.place, None)
-                self._held.pop(context.place, None)
+            if context is not None and context.path_key is not None:
+                # No other path holds it: those that end below it were evicted before.
+                self.paths.pop(context.path_key, None)
+                self._downweighted.pop(context.path_key, None)
             self._note(key, offset)
-            count += 1
-        return count
+            evicted.append(key)
+        return evicted
 
     def _newest(self, key: bytes) -> int:
-        """Return when a context's newest outcome arrived."""
-        self.settle()
+        """Return when a context's newest outcome arrived, Unix ms."""
+        self.apply_pending()
         context = self._contexts.get(key)
         if context is None:
             touched = self._touched.get(key)
             context = touched if isinstance(touched, Context) else None
         if context is not None:
-            return self.clock.newest(context.numbers.at)
+            return self._clock.newest(context.numbers.at)
         raw = self._load(key)
-        assert raw is not None, "a context without a row that is in no cache"
-        return self.clock.newest(newest_outcome(raw))
+        assert raw is not None, "a context that is not cached has a row"
+        return self._clock.newest(newest_outcome(raw))
 
-    def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> ContextPath:
+    def _find(self, key: ContextKey) -> ContextPath:
+        tenant, workflow_type, *levels = key
+        assert tenant is not None
+        assert workflow_type is not None
         values = dict(zip(self.levels, levels, strict=True))
         contexts: list[Context] = []
-        chains: dict[str, tuple[Policy, list[Context]]] = {}
+        groups: dict[str, tuple[Policy, list[Context]]] = {}
         for path in context_paths(workflow_type, values.get, self.levels):
-            policy = self._choices.policy_of(tenant, path) or self._policy
-            _policy, above = chains.setdefault(spec(policy), (policy, []))
-            context = self._context(tenant, path, policy, above[-1] if above else None)
-            if self.clock.is_ahead(
-                context.numbers.at
-            ):  # the outcome that is to come says a better one
-                context.changing().at = self.clock.row.began
+            policy = self.policy_of(tenant, path)
+            _policy, above = groups.setdefault(spec(policy), (policy, []))
+            context = self.context(tenant, path, policy, above[-1] if above else None)
+            if self._clock.is_ahead(context.numbers.at):  # the outcome to come has a better time
+                context.changing().at = self._clock.row.began
             above.append(context)
             contexts.append(context)
-        place = (tenant, workflow_type, *levels)
-        contexts[-1].place = place
-        found = ContextPath(place, contexts, list(chains.values()))
-        weighed = self.weighings.weighed(found) is not None
-        (self._held if weighed else self.chains)[place] = found
+        contexts[-1].path_key = key
+        found = ContextPath(key, contexts, list(groups.values()))
+        cache = self.paths if self.downweights.depth_in(found) is None else self._downweighted
+        cache[key] = found
         return found
 
-    def _context(self, tenant: str, path: str, policy: Policy, parent: Context | None) -> Context:
-        """Return a context as `policy` goes on with it."""
+    def policy_of(self, tenant: str, path: str) -> Policy:
+        """Return the policy that learns in a context."""
+        return self._assignments.policy_of(tenant, path) or self._policy
+
+    def known(self, tenant: str, path: str) -> Context | None:
+        """Return a context that exists, loaded if necessary; None where there is none."""
+        key = context_key(tenant, path)
+        if (context := self._contexts.get(key)) is not None:
+            return context
+        if not path or self._row(key) is None:
+            return None
+        return self.context(tenant, path, self.policy_of(tenant, path), None)
+
+    def context(self, tenant: str, path: str, policy: Policy, parent: Context | None) -> Context:
+        """Return a context in which `policy` learns: cached, loaded, or created below `parent`."""
         key = context_key(tenant, path)
         context = self._contexts.get(key)
         if context is None:
-            fresh = self._fresh(tenant, policy, parent)
-            context = self._contexts[key] = Context(tenant, path, policy, fresh)
-            raw = None if isinstance(self._touched.get(key), int) else self._load(key)
-            if raw is None or is_deleted(raw):
-                self.new.append(context)
+            state = self._initial_state(tenant, policy, parent)
+            context = self._contexts[key] = Context(tenant, path, policy, state)
+            if (raw := self._row(key)) is None:
+                self._new.append(context)
             else:
-                context_module.restore_context(context, decode_context(raw))
+                context.restore(decode_context(raw))
         if context.learner != spec(policy):
-            self.settle()  # what it was told is for the learner that it had
-            state = context_module.handed_over(context, policy)
-            fresh = self._fresh(tenant, policy, parent) if state is None else state
-            context.changing().state = fresh
+            self.apply_pending()  # what is pending belongs to the policy that it had
+            kept = context.state_for(policy)
+            state = self._initial_state(tenant, policy, parent) if kept is None else kept
+            context.changing().state = state
             context.follow(policy)
         size = 8 * len(context.numbers.state) + 4 * len(context.learner)
         self._longest_state = max(self._longest_state, size)
         return context
 
-    def _fresh(self, tenant: str, policy: Policy, parent: Context | None) -> State:
-        """Return the state in which a context begins: below its parent, else the default's."""
+    def _row(self, key: bytes) -> bytes | None:
+        """Return a context's row in the table, unless it was deleted."""
+        raw = None if isinstance(self._touched.get(key), int) else self._load(key)
+        return None if raw is None or is_deleted(raw) else raw
+
+    def _initial_state(self, tenant: str, policy: Policy, parent: Context | None) -> State:
+        """Return the state of a new context: from its parent, else the tenant's default."""
         if parent is not None:
-            self.settle()
+            self.apply_pending()
             return policy.begin(parent.numbers.state)
         default = self._defaults.state_of(tenant, policy)
         return policy.initial() if default is None else default
 
     @property
     def touched_bytes(self) -> int:
-        """Bytes, at the most, of the rows that changed since the last `drain`."""
+        """Upper bound of the bytes of the rows that changed since the last `drain`."""
         return self.bytes_of(len(self._touched), self._touched_keys)
 
     def bytes_of(self, rows: int, keys: int) -> int:
-        """Return the bytes of so many rows, whose keys have so many, at the most."""
+        """Return an upper bound of the bytes of so many rows, whose keys have `keys` bytes."""
         return keys + rows * (self._longest_state + _ROW_BYTES)
 
     def answers(self) -> dict[bytes, PublishedThreshold]:
-        """Return, by key, the thresholds of what changed since the last `answers`, or `drain`."""
-        self.settle()
-        self._drain_chains()
+        """Return, by row key, the thresholds that changed since the last `answers` or `drain`."""
+        self.apply_pending()
+        self._drain_paths()
         found = {key: self._answer(key, each) for key, each in self._unanswered.items()}
         self._unanswered.clear()
         return found
@@ -373,26 +301,28 @@ class ContextCache:
         )  # fmt: skip
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], Published, Published]:
-        """Return what changed: rows, what `answers` would, and the thresholds that moved."""
+        """Return the changed rows, what `answers` returns, and the thresholds that moved.
+
+        Those moved since the last `drain`.
+        """
         rows, moved, found = [], [], self.answers()
         for key, touched in self._touched.items():
             if isinstance(touched, int):
                 rows.append((key, deleted(self._epoch, touched)))
             else:
                 rows.append((key, touched.row(self._epoch)))
-                if (served := touched.thresholds()) == touched.served:
+                if (thresholds := touched.thresholds()) == touched.published:
                     continue
-                touched.served = served
+                touched.published = thresholds
             moved.append(found.get(key) or self._answer(key, touched))
         self._touched.clear()
         self._touched_keys = 0
-        if max(len(self._contexts), len(self.chains)) > self._most:
+        if max(len(self._contexts), len(self.paths)) > self._most:
             self._contexts.clear()
-            self.chains.clear()
-            self._held.clear()
+            self.clear_paths()
         return rows, list(found.values()), moved
 
-    def _drain_chains(self) -> None:
-        for chain in self._touched_chains:
-            chain.drained()
-        self._touched_chains.clear()
+    def _drain_paths(self) -> None:
+        for path in self._touched_paths:
+            path.drained()
+        self._touched_paths.clear()

@@ -1,7 +1,4 @@
-"""A context in memory, and the chain of contexts of one outcome.
-
-Not here: which contexts there are, which policy learns in them, and how (`lessons`).
-"""
+"""A context in memory, and the path of contexts of one outcome."""
 
 from __future__ import annotations
 
@@ -17,44 +14,47 @@ from processing.state.rows import ContextRow, context_key, encode_context, encod
 
 
 class Context:
-    """One context: its learner's state and what was counted.
+    """One context: its learner's state and its counters.
 
-    `lessons`: of a coarsest one, what it and those below it have yet to learn from.
+    Its numbers are held as an object, as packed words, or both: kernels change the words, all else
+    the object. `pending`, of a workflow type's context only: outcomes that it and those below it
+    have yet to learn.
     """
 
     __slots__ = (
-        "_answer", "_numbers", "_packed", "key", "learner", "lessons", "offset", "path", "place",
-        "policy", "served", "tenant",
+        "_answer", "_numbers", "_packed", "learner", "offset", "path", "path_key", "pending",
+        "policy", "published", "row_key", "tenant",
     )  # fmt: skip
 
     def __init__(self, tenant: str, path: str, policy: Policy, state: State) -> None:
-        self.key = context_key(tenant, path)
+        self.row_key = context_key(tenant, path)
         self.tenant, self.path = tenant, path
         self._numbers: ContextNumbers | None = ContextNumbers(state)
         self._packed: bytes | None = None
         self._answer: ThresholdPair | None = None
         self.offset = -1
-        self.served: ThresholdPair | None = None
-        self.place: ContextKey | None = None
-        """Of the chain that ends here; the chain itself would make a cycle of all in memory."""
-        self.lessons: list[OutcomeRow] = []
+        self.published: ThresholdPair | None = None
+        """Thresholds of the last commit."""
+        self.path_key: ContextKey | None = None
+        """Of the path that ends here; the path itself would make a reference cycle."""
+        self.pending: list[OutcomeRow] = []
         self.follow(policy)
 
     def follow(self, policy: Policy) -> None:
-        """Have another policy learn here."""
+        """Let another policy learn here."""
         self.policy, self.learner = policy, spec(policy)
         self.changing()
 
     @property
     def numbers(self) -> ContextNumbers:
-        """What was counted and learned, to be read."""
+        """State and counters, to be read only."""
         if self._numbers is None:
-            assert self._packed is not None, "it has them one way or the other"
+            assert self._packed is not None, "numbers exist as an object or packed"
             self._numbers, self._answer = unpacked(self._packed)
         return self._numbers
 
     def changing(self) -> ContextNumbers:
-        """Return the numbers, which are about to change."""
+        """Return the numbers, to be changed."""
         numbers = self.numbers
         self._packed = self._answer = None
         return numbers
@@ -66,18 +66,18 @@ class Context:
         return self._packed
 
     def pack(self, words: bytes) -> None:
-        """Take other numbers."""
+        """Replace the numbers."""
         self._packed, self._numbers, self._answer = words, None, None
 
     def thresholds(self) -> ThresholdPair:
-        """Return what it answers."""
+        """Return the thresholds that the policy derives from the state."""
         state = self.numbers.state
         if self._answer is None:
             self._answer = self.policy.thresholds(state)
         return self._answer
 
     def row(self, epoch: int) -> bytes:
-        """Return its row."""
+        """Return the row of the table."""
         if self._packed is not None:
             return encode_packed(
                 epoch, self.offset, self.learner, self.policy.version, self._packed
@@ -91,34 +91,52 @@ class Context:
             )
         )  # fmt: skip
 
+    def restore(self, row: ContextRow) -> None:
+        """Restore the context from its row; the state only if this version can read it."""
+        numbers = self.changing()
+        numbers.counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
+        numbers.gain, numbers.cost, numbers.at = row.gain, row.cost, row.at
+        self.offset = row.offset
+        if (read := read_state(row)) is not None:
+            policy, numbers.state = read
+            self.follow(policy)
+            self.published = self.thresholds()
+
+    def state_for(self, policy: Policy) -> State | None:
+        """Return the state as another policy continues with it; None where it cannot.
+
+        The state of another learner means nothing to it.
+        """
+        if self.policy.name != policy.name:
+            return None
+        return policy.migrated(self.policy.version, self.numbers.state)
+
 
 class ContextPath:
-    """The contexts of an outcome, and what came to them since the last `drain`.
+    """The contexts of an outcome, coarse to fine, and what changed since the last `drain`.
 
-    `groups`: coarse to fine, by the policy that learns in them: nearly always one. Those of one
-    policy are a chain of their own, because another's states say nothing to it.
-    `lessons`: those of the coarsest context. `key_bytes`: of the keys of all.
+    `groups`: the contexts by the policy that learns in them, nearly always one; each group is a
+    hierarchy of its own, because a policy cannot read another's states. `pending`: that of the
+    coarsest context. `key_bytes`: of the row keys of all.
 
-    Since the last `drain`: whether it was `touched`, and at which `offset` last.
+    Since the last `drain`: whether it was `touched`, and its last `offset`.
     """
 
-    __slots__ = (
-        "contexts", "groups", "key_bytes", "lessons", "offset", "place", "touched",
-    )  # fmt: skip
+    __slots__ = ("contexts", "groups", "key", "key_bytes", "offset", "pending", "touched")
 
     def __init__(
         self,
-        place: ContextKey,
+        key: ContextKey,
         contexts: Sequence[Context],
         groups: Sequence[tuple[Policy, Sequence[Context]]],
     ) -> None:
-        self.place, self.contexts, self.groups = place, tuple(contexts), groups
-        self.lessons = contexts[0].lessons
-        self.key_bytes = sum(len(each.key) for each in contexts)
+        self.key, self.contexts, self.groups = key, tuple(contexts), groups
+        self.pending = contexts[0].pending
+        self.key_bytes = sum(len(each.row_key) for each in contexts)
         self.touched, self.offset = False, -1
 
     def drained(self) -> None:
-        """Give every context the last offset, and begin anew."""
+        """Set the last offset in every context, and start over."""
         for context in self.contexts:
             if self.offset > context.offset:
                 context.offset = self.offset
@@ -127,32 +145,9 @@ class ContextPath:
 
 @contextmanager
 def without_learning(contexts: Sequence[Context]) -> Iterator[None]:
-    """Have contexts learn nothing of what they are taught meanwhile; it is counted all the same."""
+    """Undo what contexts learn meanwhile; their counters count all the same."""
     before = [(each.numbers.state, each.numbers.gain, each.numbers.cost) for each in contexts]
     yield
     for context, kept in zip(contexts, before, strict=True):
         numbers = context.changing()
         numbers.state, numbers.gain, numbers.cost = kept
-
-
-def restore_context(context: Context, row: ContextRow) -> None:
-    """Give a context what its row holds; the state only where it can be read."""
-    numbers = context.changing()
-    numbers.counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
-    numbers.gain, numbers.cost, numbers.at = row.gain, row.cost, row.at
-    context.offset = row.offset
-    if (read := read_state(row)) is not None:
-        policy, numbers.state = read
-        context.follow(policy)
-        context.served = context.thresholds()
-
-
-def handed_over(context: Context, policy: Policy) -> State | None:
-    """Return a context's state as another policy goes on with it; None where it begins anew.
-
-    Another learner's state means nothing to this one.
-    """
-    before = context.policy
-    if before.name != policy.name:
-        return None
-    return policy.migrated(before.version, context.numbers.state)

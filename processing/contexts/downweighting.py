@@ -1,8 +1,8 @@
-"""Users who are weighed down: of their outcomes only some count in the contexts above their own.
+"""Down-weighted contexts: only one in so many of their outcomes counts in the contexts above.
 
-Control records say who, how far and until when; how many outcomes have come since is kept in a row,
-so that which of them count follows from the log. Nothing is looked up where nobody is weighed down,
-and a row goes when its time is over: users who flood come and go, and may make up their names.
+Control records state which context, by how much and until when; the number of outcomes since is
+kept in a row, so that the log decides which of them count. Rows expire, because users who flood are
+many and may invent their names.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from processing.state.rows import CONTROL, control_body, deleted
 from topics.control.messages import Downweight
 
 
-class HeldOutcome(msgspec.Struct, frozen=True, array_like=True):
-    """What holds of a context. `seen`: outcomes since it does; `every` 1: nothing any more.
+class DownweightState(msgspec.Struct, frozen=True, array_like=True):
+    """The down-weight of a context: one outcome in `every` counts; 1: all count again.
 
-    `until` it ends by the clock, `kept` until then, Unix ms: the latest end of any that came, so
-    that what was taken back is not believed again.
+    `seen`: outcomes since it began. `until`: its end by the clock, Unix ms. `kept`: how long the
+    row stays, which is the latest end of all records so far, so that a revoked one does not take
+    effect again.
     """
 
     at: int
@@ -35,74 +36,75 @@ class HeldOutcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(HeldOutcome).decode
+_decode = msgspec.msgpack.Decoder(DownweightState).decode
 _BEGIN = CONTROL + f"weigh{SEPARATOR}".encode()
 
 
-class Downweights(LatestBySubject[HeldOutcome]):
-    """The weighings of one partition, newest of each context."""
+class Downweights(LatestBySubject[DownweightState]):
+    """The down-weights of one partition, the newest of each context."""
 
     def restore(self, key: bytes, raw: bytes) -> None:
-        """Take up one row of the table."""
+        """Restore one row of the table."""
         if key.startswith(_BEGIN):
-            self._held[key] = _decode(control_body(raw))
+            self._latest[key] = _decode(control_body(raw))
 
-    def apply(self, said: Downweight, clock: int, offset: int) -> bool:
-        """Take a weighing over unless a later one holds, or its time is over; return whether it
-        was new.
+    def apply(self, record: Downweight, clock: int, offset: int) -> bool:
+        """Apply a record unless it is over or a later one holds; return whether it was applied.
 
-        `clock`: the partition's, Unix ms. Raises `ValueError` where nothing is above the context.
+        `clock`: the partition's, Unix ms. Raises `ValueError` where the context has no parent.
         """
-        if "/" not in said.path:
-            raise ValueError(f"path: nothing is above {said.path:.200}")
-        key = _key_of(said.tenant, said.path)
-        held = self._held.get(key)
-        if held is None and (said.every == 1 or said.until <= clock):
+        if "/" not in record.path:
+            raise ValueError(f"path: nothing is above {record.path:.200}")
+        key = _key_of(record.tenant, record.path)
+        held = self._latest.get(key)
+        if held is None and (record.every == 1 or record.until <= clock):
             return False
-        if held is not None and (held.at, held.id) >= (said.at, said.id):
+        if held is not None and (held.at, held.id) >= (record.at, record.id):
             return False
-        kept = max(said.until, 0 if held is None else held.kept)
-        self._note(key, HeldOutcome(said.at, said.id, said.every, said.until, 0, kept), offset)
+        kept = max(record.until, 0 if held is None else held.kept)
+        self._store(
+            key, DownweightState(record.at, record.id, record.every, record.until, 0, kept), offset
+        )
         return True
 
-    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> None:
-        """Let go of those whose time is over, while there is room."""
-        ends = ((max(held.kept, held.until), key) for key, held in self._held.items())
+    def expire(self, clock: int, offset: int, budget: ExpiryBudget) -> None:
+        """Delete those whose time is over, within the budget."""
+        ends = ((max(held.kept, held.until), key) for key, held in self._latest.items())
         over = sorted(each for each in ends if each[0] <= clock)
-        for key in room.limited(key for _end, key in over):
-            del self._held[key]
+        for key in budget.limited(key for _end, key in over):
+            del self._latest[key]
             self._touch(key, deleted(self._epoch, offset))
 
-    def weighed(self, chain: ContextPath) -> int | None:
-        """Return how many levels of a chain are above one that is weighed down; None: none is."""
-        if not self._held:
+    def depth_in(self, path: ContextPath) -> int | None:
+        """Return the depth of the first down-weighted context in a path; None where none is."""
+        if not self._latest:
             return None
-        for depth, context in enumerate(chain.contexts):
-            held = self._held.get(_key_of(context.tenant, context.path))
+        for depth, context in enumerate(path.contexts):
+            held = self._latest.get(_key_of(context.tenant, context.path))
             if held is not None and held.every > 1:
                 return depth
         return None
 
-    def above(self, chain: ContextPath, at: int, offset: int) -> Sequence[Context]:
-        """Take in an outcome, `at` in Unix ms; return the contexts in which it does not count.
+    def suppressed_ancestors(self, path: ContextPath, at: int, offset: int) -> Sequence[Context]:
+        """Count an outcome of time `at` (Unix ms); return the contexts in which it does not count.
 
-        The first that comes after the end lifts the weighing, also for earlier ones that come late.
+        The first one after the end removes the down-weight, also for earlier ones that come late.
         """
-        depth = self.weighed(chain)
+        depth = self.depth_in(path)
         if depth is None:
             return ()
-        context = chain.contexts[depth]
+        context = path.contexts[depth]
         key = _key_of(context.tenant, context.path)
-        held = self._held[key]
+        held = self._latest[key]
         if at >= held.until:
-            self._note(key, msgspec.structs.replace(held, every=1), offset)
+            self._store(key, msgspec.structs.replace(held, every=1), offset)
             return ()
         held = msgspec.structs.replace(held, seen=held.seen + 1)
-        self._note(key, held, offset)
-        return chain.contexts[:depth] if held.seen % held.every else ()
+        self._store(key, held, offset)
+        return path.contexts[:depth] if held.seen % held.every else ()
 
-    def _note(self, key: bytes, held: HeldOutcome, offset: int) -> None:
-        self._hold(key, held, _encode(held), offset)
+    def _store(self, key: bytes, held: DownweightState, offset: int) -> None:
+        self._set(key, held, _encode(held), offset)
 
 
 def _key_of(tenant: str, path: str) -> bytes:

@@ -1,8 +1,7 @@
-"""Which contexts of a partition stay: the idle ones go by its clock, and the oldest of a tenant
-that has too many.
+"""Chooses contexts of a partition to evict: idle ones, and a tenant's oldest beyond its limit.
 
-Oldest is by when the newest outcome arrived; of two alike the finer, so that no context outlives
-the one above it. What goes follows from the rows and the clock alone.
+The oldest is the one whose newest outcome arrived first; of two alike the finer one, so that no
+context outlives its parent. The choice follows from the rows and the clock alone.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 HOUR_MS: Final = 3_600_000
-"""Idle contexts are looked for when the partition's clock begins another hour."""
+"""Idle contexts are evicted when the partition's clock begins another hour."""
 
 Entry = tuple[int, int, bytes]
-"""When the newest outcome had arrived when last looked at, minus the key's length, row key."""
+"""When the newest outcome arrived, as last checked; minus the key's length; row key."""
 NewestOf = Callable[[bytes], int]
-"""Row key to when (Unix ms) that context's newest outcome arrived."""
+"""Row key to the time (Unix ms) at which that context's newest outcome arrived."""
 
 
 class EvictionIndex:
-    """Every context of one partition, by tenant.
+    """Every context of one partition, in a heap for each tenant.
 
-    Its heaps are looked at lazily: an entry never says a later time than is true, so one that
-    proves right is the least. Nothing is done here where a context learns.
+    Heaps are corrected lazily: an entry is never later than the truth, so the first entry that is
+    right is the oldest. Learning does not touch the heaps.
     """
 
     def __init__(self, idle_ms: int, most: int) -> None:
@@ -32,27 +31,27 @@ class EvictionIndex:
         self._heaps: dict[str, list[Entry]] = {}
 
     def add(self, tenant: str, key: bytes, newest: int) -> None:
-        """Take in a context that is new, or a row of the table."""
+        """Add a context that is new, or has a row in the table."""
         heapq.heappush(self._heaps.setdefault(tenant, []), (newest, -len(key), key))
 
-    def judge_again(self, newest: Callable[[int], int]) -> None:
-        """Ask anew how late entries are: the partition's clock goes by clock records now."""
+    def recompute_ages(self, newest: Callable[[int], int]) -> None:
+        """Judge the age of entries by clock records from now on."""
         for heap in self._heaps.values():
             heap[:] = [(newest(at), length, key) for at, length, key in heap]
             heapq.heapify(heap)
 
-    def matching(self, wanted: Callable[[str, bytes], bool]) -> list[bytes]:
-        """Return the keys of contexts that are wanted by tenant and key."""
+    def matching(self, matches: Callable[[str, bytes], bool]) -> list[bytes]:
+        """Return the keys for which `matches(tenant, key)`."""
         return [
             entry[2] for tenant, heap in self._heaps.items() for entry in heap
-            if wanted(tenant, entry[2])
+            if matches(tenant, entry[2])
         ]  # fmt: skip
 
     def remove(self, keys: Collection[bytes]) -> None:
-        """Let contexts go."""
-        gone = frozenset(keys)
+        """Remove contexts."""
+        removed = frozenset(keys)
         for tenant, heap in list(self._heaps.items()):
-            left = [entry for entry in heap if entry[2] not in gone]
+            left = [entry for entry in heap if entry[2] not in removed]
             if len(left) < len(heap):
                 heapq.heapify(left)
                 self._heaps[tenant] = left
@@ -60,15 +59,15 @@ class EvictionIndex:
                 del self._heaps[tenant]
 
     def excess(self, tenant: str, newest_of: NewestOf) -> Iterator[bytes]:
-        """Let the oldest contexts of a tenant go until no more than the most are left."""
+        """Remove and yield the oldest contexts of a tenant beyond its limit."""
         heap = self._heaps.get(tenant, [])
         while len(heap) > self._most:
             yield self._least(heap, newest_of)
 
     def idle(self, clock: int, newest_of: NewestOf) -> Iterator[bytes]:
-        """Let those go that have been idle for too long as an hour begins, the one of `clock`.
+        """Remove and yield contexts that were idle for too long when the hour of `clock` began.
 
-        In one order, however often this was restored: whoever asks may stop in between.
+        The order does not depend on restarts, because the caller may stop in between.
         """
         oldest = clock // HOUR_MS * HOUR_MS - self._idle_ms
         for tenant, heap in sorted(self._heaps.items()):
@@ -90,17 +89,6 @@ class EvictionIndex:
         heapq.heapreplace(heap, (newest, length, key))
 
 
-def seeded_at(newest: int | None, now: int, latest: int, idle_ms: int) -> int:
-    """Return the time of a seeded context's newest outcome (Unix ms), said to be `newest`.
-
-    `now`, where none is said, or one so old that the context would be idle at once; `latest` at the
-    most, which is the end of the clock's tick.
-    """
-    if newest is None or newest <= now - idle_ms:
-        return now
-    return min(newest, latest)
-
-
 def next_hour(clock: int) -> int:
-    """Return the clock before which no idle context goes, being `clock` now (Unix ms)."""
+    """Return the time (Unix ms), after `clock`, before which no idle context is evicted."""
     return (clock // HOUR_MS + 1) * HOUR_MS

@@ -1,4 +1,4 @@
-"""Where an event belongs: the values of the levels below its workflow type."""
+"""Reads the path of an event: tenant, workflow type, and the values of the levels below it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ContextKey = tuple[str | None, ...]
 _TOP_LEVEL: Final = frozenset({"user_id", "agent_id", "session_id", "tool_id"})
 
 
-def place_getter(levels: Sequence[str]) -> Callable[[EventFields], ContextKey]:
-    """Return how to read the place of an event's context.
+def context_key_getter(levels: Sequence[str]) -> Callable[[EventFields], ContextKey]:
+    """Return a function that reads the key of an event's path.
 
-    Numbers become the text that the reader sees.
+    Numbers become the text under which readers find them.
     """
     if _TOP_LEVEL.issuperset(levels):
         return attrgetter("tenant", "workflow_type", *levels)
@@ -27,26 +27,26 @@ def place_getter(levels: Sequence[str]) -> Callable[[EventFields], ContextKey]:
         return _with_one_deeper(levels)
     getters = [(level, attrgetter(level) if level in _TOP_LEVEL else None) for level in levels]
 
-    def read(event: EventFields) -> ContextKey:  # flat: a call for each level costs as much again
+    def read(event: EventFields) -> ContextKey:  # a call for each level would double the cost
         data = event.data
         context = data.context if data is not None else None
-        place: list[str | None] = [event.tenant, event.workflow_type]
+        key: list[str | None] = [event.tenant, event.workflow_type]
         for level, getter in getters:
             if getter is not None:
-                place.append(getter(event))
+                key.append(getter(event))
             elif not context:
-                place.append(None)
+                key.append(None)
             else:
                 value = context.get(level)
                 short = type(value) is str and len(value) <= MAX_IDENTIFIER
-                place.append(value if short else level_value(value))
-        return tuple(place)
+                key.append(value if short else level_value(value))
+        return tuple(key)
 
     return read
 
 
 def _with_one_deeper(levels: Sequence[str]) -> Callable[[EventFields], ContextKey]:
-    """Return the same for one level of `data.context` among top ones, as the default has it."""
+    """Return the same, faster, for one level in `data.context` among top ones, as by default."""
     (level,) = [level for level in levels if level not in _TOP_LEVEL]
     at = 2 + levels.index(level)
     top: Callable[[EventFields], ContextKey] = attrgetter(
@@ -54,10 +54,10 @@ def _with_one_deeper(levels: Sequence[str]) -> Callable[[EventFields], ContextKe
     )
 
     def read(event: EventFields) -> ContextKey:
-        place, data = top(event), event.data
+        key, data = top(event), event.data
         value = data.context.get(level) if data is not None and data.context else None
         if type(value) is not str or len(value) > MAX_IDENTIFIER:
             value = level_value(value)
-        return (*place[:at], value, *place[at:])
+        return (*key[:at], value, *key[at:])
 
     return read

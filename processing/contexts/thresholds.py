@@ -1,4 +1,4 @@
-"""What a context's row answers, as it is published: a function of the row alone."""
+"""Derives the published threshold of a context: a function of its row alone."""
 
 from __future__ import annotations
 
@@ -28,36 +28,33 @@ _workflow_type_of = lru_cache(maxsize=65_536)(workflow_type_of)
 
 
 def is_published(partition: int, key: bytes) -> bool:
-    """Return whether a partition publishes what a row answers.
+    """Return whether a partition publishes the threshold of a row.
 
-    Every partition has every default, and the first one publishes it.
+    Every partition has every default, and partition 0 publishes it.
     """
     return key.startswith(CONTEXT) or (partition == 0 and key.startswith(DEFAULT))
 
 
 def threshold_from_row(key: bytes, raw: bytes) -> PublishedThreshold:
-    """Return what the row of a context, or of a default, answers, as it is published.
-
-    Also of one that has gone.
-    """
+    """Return the published threshold of the row of a context or a default, deleted or not."""
     if is_deleted(raw):
-        return _gone(key, *version(raw))
+        return _deleted(key, *version(raw))
     if key.startswith(DEFAULT):
         found = _default_row(raw)
         if found is None:
-            return _gone(key, *version(raw))
+            return _deleted(key, *version(raw))
         row = found
     else:
         row = decode_context(raw)
     read = read_state(row)
-    if read is None:  # of a learner that this version does not know: the conservative answer
+    if read is None:  # a learner that this version does not know: be conservative
         return threshold_of(key, row._replace(state=_UNREADABLE.initial()), _UNREADABLE)
     policy, state = read
     return threshold_of(key, row._replace(state=state), policy)
 
 
 def _default_row(raw: bytes) -> ContextRow | None:
-    """Return a default as the row of a context; None where it was taken back."""
+    """Return a default as the row of a context; None where it was revoked."""
     default = decode_default(raw)
     if (learned := default.learned) is None:
         return None
@@ -76,7 +73,7 @@ def read_state(row: ContextRow) -> tuple[Policy, State] | None:
 
 
 def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> PublishedThreshold:
-    """Return what a row answers whose state `policy` can read."""
+    """Return the published threshold of a row whose state `policy` can read."""
     tenant, path = context_of(key)
     counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
     numbers = ContextNumbers(row.state, row.at, row.gain, row.cost, counts)
@@ -86,16 +83,16 @@ def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> PublishedThresh
 
 def answer(
     tenant: str, path: str, version: tuple[int, int], policy: Policy, learner: str,
-    served: ThresholdPair, numbers: ContextNumbers,
+    thresholds: ThresholdPair, numbers: ContextNumbers,
 ) -> PublishedThreshold:  # fmt: skip
-    """Return what a context answers, as it is published, where what it serves is known."""
+    """Return the published threshold of a context, given its thresholds and numbers."""
     counts, deviation = Counts(*numbers.counts), policy.deviation(numbers.state)
     return PublishedThreshold(
         tenant=tenant,
         workflow_type=_workflow_type_of(path),
         path=path,
-        speculate=served.speculate,
-        suggest=served.suggest,
+        speculate=thresholds.speculate,
+        suggest=thresholds.suggest,
         epoch=version[0],
         offset=version[1],
         outcomes=counts.explicit + counts.suggestion + counts.speculative,
@@ -108,7 +105,7 @@ def answer(
     )
 
 
-def _gone(key: bytes, epoch: int, offset: int) -> PublishedThreshold:
+def _deleted(key: bytes, epoch: int, offset: int) -> PublishedThreshold:
     tenant, path = context_of(key)
     return PublishedThreshold(
         tenant=tenant,

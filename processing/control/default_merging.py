@@ -1,16 +1,18 @@
-"""From what partitions learned of workflow types to a default for each tenant. Pure.
+"""Merges what partitions learned of workflow types into a default for each tenant. Pure.
 
-Two parts, both told of the rows that take effect. `EvidenceCollector`, of every partition: what it
-knows of a tenant's workflow types is evidence, for the first partition. `DefaultMerger`, of the
-first one: all evidence of a tenant makes its default, for every partition. What either says follows
-from the rows at an offset, so two processes that hold a partition at once cannot disagree about it.
-Both say again what they are not sure that somebody heard, and else only what has moved.
+Every partition has an `EvidenceCollector`, which sends evidence of its tenants' workflow types to
+partition 0. There, the `DefaultMerger` merges all evidence of a tenant into a default for every
+partition. Both are given the rows that take effect, and what they send follows from the rows at an
+offset, so two processes that own a partition at once cannot disagree. Both send again what may not
+have arrived, and otherwise only what changed noticeably.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import ne
 from typing import Final, Generic, TypeVar
 
 from headstart.events.schema import new_id
@@ -32,32 +34,48 @@ from processing.state.rows import (
 )
 from topics.control.messages import Default, Evidence, LearnedState, TypeEvidence
 
-LEAST: Final = 20
-"""Outcomes from which on a workflow type counts."""
-MOST: Final = 16
-"""Workflow types of a tenant and partition that are evidence: those of most outcomes."""
+MIN_OUTCOMES: Final = 20
+"""Outcomes that a workflow type needs to count."""
+MAX_TYPES: Final = 16
+"""Most workflow types of a tenant and partition in the evidence: those with most outcomes."""
 NOTICEABLE: Final = 0.01
-"""By how much an answer has to differ to be said again."""
-AGAIN_S: Final = 60.0
-"""How long the same tenant is left alone after that."""
-AT_ONCE: Final = 20
-"""Most tenants of whom something is said at one look."""
+"""By how much a threshold has to change to be sent again."""
+RESEND_AFTER_S: Final = 60.0
+"""Shortest time between two messages about the same tenant."""
+MAX_TENANTS: Final = 20
+"""Most tenants in one call of `due`."""
 _STAKES: Final = ((0.0, 0.0), (1.0, 1.0), (4.0, 1.0), (1.0, 4.0))
 
 T = TypeVar("T")
 
 
-class EvidenceCollector:
-    """The rows of a partition's workflow types, and what was said of them."""
+@dataclass(frozen=True)
+class ReportTuning:
+    """When evidence and defaults are sent."""
 
-    def __init__(self, partition: int, now_s: Callable[[], float]) -> None:
-        self._partition = partition
+    min_outcomes: int = MIN_OUTCOMES
+    again_s: float = RESEND_AFTER_S
+    every_change: bool = False
+    """Whether every change is sent, however small."""
+
+
+class EvidenceCollector:
+    """Collects the evidence of a partition's workflow types from their rows."""
+
+    def __init__(
+        self,
+        partition: int,
+        now_s: Callable[[], float],
+        new_id: Callable[[int], str] = new_id,
+        tuning: ReportTuning = ReportTuning(),
+    ) -> None:
+        self._partition, self._new_id, self._tuning = partition, new_id, tuning
         self._rows: dict[str, dict[str, bytes]] = {}
         self._place = 0, -1
-        self._news: _News[tuple[TypeEvidence, ...]] = _News(now_s)
+        self._changes: _Changes[tuple[TypeEvidence, ...]] = _Changes(now_s, tuning.again_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take note of rows that took effect, or are restored."""
+        """Note rows that took effect or were restored."""
         for key, raw in rows:
             if key[:1] == CONTEXT:
                 if (names := _type_of(key)) is None:
@@ -66,37 +84,37 @@ class EvidenceCollector:
                 types = self._rows.setdefault(tenant, {})
                 if is_deleted(raw):
                     types.pop(path, None)
-                    self._news.changed(tenant)
+                    self._changes.changed(tenant)
                     continue
                 try:
                     outcomes = outcomes_in(raw)
                 except struct.error:
                     continue
                 types[path] = raw
-                if self._news.spoken(tenant) or outcomes >= LEAST:
-                    self._news.changed(tenant)
+                if self._changes.was_sent(tenant) or outcomes >= self._tuning.min_outcomes:
+                    self._changes.changed(tenant)
             elif key == PARTITION_KEY:
                 self._place = version(raw)
 
     def restored(self) -> None:
-        """Look at every tenant once: what an earlier owner said last, nobody knows here.
+        """Check every tenant once, because it is not known what an earlier owner sent last.
 
-        It may have said what has gone since, and is not enough any more to be said by itself.
+        That may include contexts that were deleted since.
         """
         for tenant in self._rows:
-            self._news.changed(tenant)
+            self._changes.changed(tenant)
 
     def due(self, now_ms: int) -> list[Evidence]:
-        """Return what is to be said now; `sent` is to be called when it was."""
-        found = self._news.due(self._known, _evidence_moved)
+        """Return the evidence to send now; call `sent` when it was sent."""
+        found = self._changes.due(self._known, ne if self._tuning.every_change else _evidence_moved)
         return [
-            Evidence(new_id(now_ms), now_ms, tenant, self._partition, *self._place, known)
+            Evidence(self._new_id(now_ms), now_ms, tenant, self._partition, *self._place, known)
             for tenant, known in found
         ]
 
     def sent(self, evidence: Evidence) -> None:
-        """Note that it was said."""
-        self._news.said(evidence.tenant, evidence.known)
+        """Note that it was sent."""
+        self._changes.sent(evidence.tenant, evidence.known)
         if not self._rows.get(evidence.tenant):
             self._rows.pop(evidence.tenant, None)
 
@@ -105,59 +123,65 @@ class EvidenceCollector:
         for path, raw in self._rows.get(tenant, {}).items():
             try:
                 row = decode_context(raw)
-            except (struct.error, ValueError):  # of a row that no worker wrote
+            except (struct.error, ValueError):  # a row that no worker wrote
                 continue
-            if row.outcomes >= LEAST:
+            if row.outcomes >= self._tuning.min_outcomes:
                 known.append(
                     TypeEvidence(row.learner, row.policy_version, row.state, row.outcomes, path)
                 )
         known.sort(key=lambda each: (-each.outcomes, each.path))
-        return tuple(known[:MOST])
+        return tuple(known[:MAX_TYPES])
 
 
 class DefaultMerger:
-    """What the first partition knows of every tenant, and the default that was said of it.
+    """Merges the evidence of all partitions into defaults, in partition 0.
 
-    `policy`: of contexts that no choice names another one for.
+    `policy`: of contexts without a learner choice.
     """
 
-    def __init__(self, policy: Policy, now_s: Callable[[], float]) -> None:
-        self._policy = policy
+    def __init__(
+        self,
+        policy: Policy,
+        now_s: Callable[[], float],
+        new_id: Callable[[int], str] = new_id,
+        tuning: ReportTuning = ReportTuning(),
+    ) -> None:
+        self._policy, self._new_id, self._tuning = policy, new_id, tuning
         self._choices = LearnerAssignments(0)
         self._evidence: dict[str, dict[int, Evidence]] = {}
         self._place = 0, -1
-        self._news: _News[LearnedState | None] = _News(now_s)
+        self._changes: _Changes[LearnedState | None] = _Changes(now_s, tuning.again_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take note of rows that took effect, or are restored."""
+        """Note rows that took effect or were restored."""
         for key, raw in rows:
             if is_deleted(raw):
-                continue  # a rebuild found that it never was
+                continue  # deleted by a rebuild
             kind = key[:1]
             if kind == EVIDENCE:
                 evidence = decode_evidence(raw)
                 self._evidence.setdefault(evidence.tenant, {})[evidence.partition] = evidence
-                self._news.changed(evidence.tenant)
+                self._changes.changed(evidence.tenant)
             elif kind == DEFAULT:
-                self._news.changed(context_of(key)[0])
+                self._changes.changed(context_of(key)[0])
             elif kind == CONTROL:
                 self._choices.restore(key, raw)
                 for tenant in self._evidence:
-                    self._news.changed(tenant)
+                    self._changes.changed(tenant)
             elif key == PARTITION_KEY:
                 self._place = version(raw)
 
     def due(self, now_ms: int) -> list[Default]:
-        """Return what is to be said now; `sent` is to be called when every partition has it."""
-        found = self._news.due(self._merged, _default_moved)
+        """Return the defaults to send now; call `sent` when every partition has it."""
+        found = self._changes.due(self._merged, ne if self._tuning.every_change else _default_moved)
         return [
-            Default(new_id(now_ms), now_ms, tenant, *self._place, learned)
+            Default(self._new_id(now_ms), now_ms, tenant, *self._place, learned)
             for tenant, learned in found
         ]
 
     def sent(self, default: Default) -> None:
-        """Note that it was said."""
-        self._news.said(default.tenant, default.learned)
+        """Note that it was sent."""
+        self._changes.sent(default.tenant, default.learned)
 
     def _merged(self, tenant: str) -> LearnedState | None:
         policy = self._choices.policy_of(tenant, "") or self._policy
@@ -169,50 +193,52 @@ class DefaultMerger:
         return LearnedState(spec(policy), policy.version, state, sum(n for _, n in known))
 
 
-class _News(Generic[T]):
-    """Of which tenants there is something to say, and what was said last."""
+class _Changes(Generic[T]):
+    """Tenants with possible changes, and what was last sent about each."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
+    def __init__(self, now_s: Callable[[], float], again_s: float) -> None:
+        self._now_s, self._again_s = now_s, again_s
         self._changed: dict[str, None] = {}
-        self._said: dict[str, tuple[float, T]] = {}
+        self._sent: dict[str, tuple[float, T]] = {}
 
     def changed(self, tenant: str) -> None:
         self._changed[tenant] = None
 
-    def due(self, says: Callable[[str], T], moved: Callable[[T, T], bool]) -> list[tuple[str, T]]:
-        """Return (tenant, what to say), a few tenants at a time and none too soon again."""
+    def due(
+        self, message_of: Callable[[str], T], moved: Callable[[T, T], bool]
+    ) -> list[tuple[str, T]]:
+        """Return (tenant, message) of a few tenants, none of them too soon after its last one."""
         now = self._now_s()
         found: list[tuple[str, T]] = []
         for tenant in list(self._changed):
-            if len(found) >= AT_ONCE:
+            if len(found) >= MAX_TENANTS:
                 break
-            last = self._said.get(tenant)
-            if last is not None and now < last[0] + AGAIN_S:
+            last = self._sent.get(tenant)
+            if last is not None and now < last[0] + self._again_s:
                 continue
-            what = says(tenant)
-            if last is None or moved(last[1], what):
-                found.append((tenant, what))
+            message = message_of(tenant)
+            if last is None or moved(last[1], message):
+                found.append((tenant, message))
             else:
                 del self._changed[tenant]
         return found
 
-    def said(self, tenant: str, what: T) -> None:
-        """Note what was said; what has changed since it was asked for is looked at later."""
-        self._said[tenant] = self._now_s(), what
+    def sent(self, tenant: str, message: T) -> None:
+        """Note what was sent; changes since `due` are checked later."""
+        self._sent[tenant] = self._now_s(), message
 
-    def spoken(self, tenant: str) -> bool:
-        """Return whether anything was said."""
-        return tenant in self._said
+    def was_sent(self, tenant: str) -> bool:
+        """Return whether anything was sent about a tenant."""
+        return tenant in self._sent
 
 
 _SEPARATOR: Final = SEPARATOR.encode()
 
 
 def _type_of(key: bytes) -> tuple[str, str] | None:
-    """Return (tenant, path) of the row key of a workflow type; None of another context.
+    """Return (tenant, path) from the row key of a workflow type; None for other contexts.
 
-    Also of a key that no worker writes: a table may have got it from somebody else.
+    None also for keys that no worker writes: a table may have got them from another program.
     """
     begin = key.find(_SEPARATOR)
     # Only a workflow type has no part below it; a tenant may have any character.
@@ -225,7 +251,7 @@ def _type_of(key: bytes) -> tuple[str, str] | None:
 
 
 def _evidence_moved(before: Sequence[TypeEvidence], now: Sequence[TypeEvidence]) -> bool:
-    """Return whether there are other workflow types, or answers that moved or are twice as sure."""
+    """Return whether workflow types or thresholds changed, or one has twice as many outcomes."""
     last = {each.path: each for each in before}
     if last.keys() != {each.path for each in now}:
         return True
@@ -236,7 +262,7 @@ def _evidence_moved(before: Sequence[TypeEvidence], now: Sequence[TypeEvidence])
 
 
 def _default_moved(before: LearnedState | None, now: LearnedState | None) -> bool:
-    """Return whether two states answer noticeably otherwise, for any of some stakes."""
+    """Return whether two states give noticeably different thresholds, for any of some stakes."""
     if before is None or now is None or before.learner != now.learner:
         return before is not now
     policy = named_policy(now.learner)

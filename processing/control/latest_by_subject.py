@@ -1,4 +1,4 @@
-"""What a partition has followed of control records of one kind, by subject, and its rows."""
+"""Control records of one kind that a partition applied: the latest of each subject."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ T = TypeVar("T")
 
 
 class LatestBySubject(Generic[T]):
-    """What holds, by row key. All in memory: few."""
+    """The latest record of each subject by row key. All in memory, because they are few."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        self._held: dict[bytes, T] = {}
+        self._latest: dict[bytes, T] = {}
         self._touched: dict[bytes, bytes] = {}
         self.touched_bytes = 0
 
-    def _hold(self, key: bytes, what: T, body: bytes, offset: int) -> None:
-        """Have something hold from now on. `body`: what its row says of it."""
-        self._held[key] = what
+    def _set(self, key: bytes, record: T, body: bytes, offset: int) -> None:
+        """Store the latest record of a subject. `body`: its row without the version."""
+        self._latest[key] = record
         self._touch(key, control_row(body, self._epoch, offset))
 
     def _touch(self, key: bytes, row: bytes) -> None:

@@ -1,8 +1,8 @@
-"""Which learner each context has: the choices of control records, and what their patterns mean.
+"""Assigns learners to contexts, by choices in control records, and matches their patterns.
 
-A pattern is made of parts of context paths, `key=value`, joined by `/`; a value may be `*`. It
-holds for the contexts that have every part of it, and so for all below them; `*` alone holds for
-every context. Example: `domain=retail`, `workflow_type=refund/user_id=*`.
+A pattern consists of parts of context paths, `key=value`, joined by `/`; a value may be `*`. It
+matches contexts that have all its parts, and so all contexts below them; `*` alone matches every
+context. Example: `domain=retail`, `workflow_type=refund/user_id=*`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _decode = msgspec.msgpack.Decoder(LearnerChoice).decode
 
 @lru_cache(maxsize=1024)
 def named_policy(specification: str) -> Policy | None:
-    """Return the policy of a specification; None where this version knows none such."""
+    """Return the policy of a specification; None where this version does not have it."""
     try:
         return policy(specification)
     except (LookupError, ValueError):
@@ -34,36 +34,36 @@ def named_policy(specification: str) -> Policy | None:
 
 
 class LearnerAssignments(LatestBySubject[LearnerChoice]):
-    """The choices of one partition, newest of each pattern and tenant."""
+    """The choices of one partition, the newest of each pattern and tenant."""
 
     def __init__(self, epoch: int) -> None:
         super().__init__(epoch)
         self._ranked: list[tuple[LearnerChoice, Callable[[str, str], bool], Policy]] = []
 
     def restore(self, key: bytes, raw: bytes) -> None:
-        """Take up one row of the table."""
+        """Restore one row of the table."""
         if key.startswith(_key_of(_KIND)):
-            self._held[key] = _decode(control_body(raw))
+            self._latest[key] = _decode(control_body(raw))
             self._rank()
 
     def apply(self, choice: LearnerChoice, offset: int) -> bool:
-        """Take a choice over unless a later one holds; return whether it was new.
+        """Apply a choice unless a later one holds; return whether it was applied.
 
-        Raises `ValueError` where pattern or learner are none.
+        Raises `ValueError` where pattern or learner are invalid.
         """
         check(choice)
         key = _key_of(_KIND, choice.tenant or "", choice.pattern)
-        held = self._held.get(key)
+        held = self._latest.get(key)
         if held is not None and (held.at, held.id) >= (choice.at, choice.id):
             return False
-        self._hold(key, choice, _encode(choice), offset)
+        self._set(key, choice, _encode(choice), offset)
         self._rank()
         return True
 
     def policy_of(self, tenant: str, path: str) -> Policy | None:
-        """Return the policy chosen for a context: that of the most special choice that holds.
+        """Return the policy of the most specific choice that matches a context; None without one.
 
-        One for a tenant before one for everybody, then more parts, then fewer `*`.
+        A choice for the tenant wins over one for all tenants, then more parts, then fewer `*`.
         """
         for _choice, holds, chosen in self._ranked:
             if holds(tenant, path):
@@ -73,33 +73,33 @@ class LearnerAssignments(LatestBySubject[LearnerChoice]):
     def _rank(self) -> None:
         named = [
             (choice, matcher(choice.pattern, choice.tenant), chosen)
-            for choice in self._held.values()
+            for choice in self._latest.values()
             if choice.learner is not None and (chosen := named_policy(choice.learner)) is not None
         ]
         self._ranked = sorted(named, key=lambda each: _rank_of(each[0]), reverse=True)
 
 
 def choices_in(rows: Mapping[bytes, bytes]) -> list[LearnerChoice]:
-    """Return the choices among the rows of a table, taken back or not."""
+    """Return the choices among the rows of a table, revoked ones included."""
     begin = _key_of(_KIND)
     return [_decode(control_body(row)) for key, row in rows.items() if key.startswith(begin)]
 
 
 def choice_row(choice: LearnerChoice, epoch: int) -> tuple[bytes, bytes]:
-    """Return (key, row) of a choice that holds from before the first offset of a log epoch on."""
+    """Return (key, row) of a choice that holds from the beginning of a log epoch."""
     key = _key_of(_KIND, choice.tenant or "", choice.pattern)
     return key, control_row(_encode(choice), epoch, -1)
 
 
 def check(choice: LearnerChoice) -> None:
-    """Raise `ValueError` where pattern or learner of a choice are none."""
+    """Raise `ValueError` where the pattern or learner of a choice is invalid."""
     parts(choice.pattern)
     if choice.learner is not None:
         _known(choice.learner)
 
 
 def parts(pattern: str) -> frozenset[str]:
-    """Return the parts of a pattern; none for `*`. Raises `ValueError` where it is no pattern."""
+    """Return the parts of a pattern; none for `*`. Raises `ValueError` where it is invalid."""
     if pattern == "*":
         return frozenset()
     found = pattern.split("/")
@@ -125,7 +125,10 @@ def _rank_of(choice: LearnerChoice) -> tuple[bool, int, int, str]:
 
 
 def matcher(pattern: str, of: str | None) -> Callable[[str, str], bool]:
-    """Return whether a pattern, of a tenant or everybody's, holds for a (tenant, path)."""
+    """Return a function that tells whether a pattern matches (tenant, path).
+
+    `of`: the only tenant that it is for; None: all.
+    """
     wanted = parts(pattern)
     exact = frozenset(part for part in wanted if not part.endswith("=*"))
     keys = frozenset(part[:-2] for part in wanted - exact)

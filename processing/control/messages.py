@@ -1,4 +1,4 @@
-"""Control records as the threshold agent takes them: recognised, checked, decoded."""
+"""Checks and decodes control records for the threshold agent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from topics.control.messages import SIGNATURE_HEADER, Control, decode_control, s
 def read_control(
     value: bytes, headers: Headers, timestamp_ms: int, operators_key: bytes | None
 ) -> Control:
-    """Return a control record, `timestamp_ms` being that of its Kafka record.
+    """Return a control record. `timestamp_ms`: that of its Kafka record.
 
-    Raises `ValueError` where it is none, is ahead of that (it would hold against every later
-    one), or where a key is set and it is not signed with it.
+    Raises `ValueError` where it is invalid, is ahead of that (it would win over every later one),
+    or is not signed with `operators_key` where that is set.
     """
     if operators_key is not None:
         signed = dict(headers).get(SIGNATURE_HEADER)

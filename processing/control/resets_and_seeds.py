@@ -1,4 +1,4 @@
-"""Which resets and seeds of operators were followed: the latest of each subject, so none twice."""
+"""Resets and seeds that were applied: the latest of each subject, so that none applies twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from processing.state.rows import CONTROL, control_body
 from topics.control.messages import Reset, Seed
 
 Order = tuple[int, str, int]
-"""`at`, `id` and place of a control record: what is not higher was followed before."""
+"""`at`, `id` and place of a control record: one that is not higher was applied before."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Order).decode
@@ -21,28 +21,28 @@ class ResetsAndSeeds(LatestBySubject[Order]):
     """Those of one partition."""
 
     def restore(self, key: bytes, raw: bytes) -> None:
-        """Take up one row of the table."""
+        """Restore one row of the table."""
         if key.startswith(_KINDS):
-            self._held[key] = _decode(control_body(raw))
+            self._latest[key] = _decode(control_body(raw))
 
-    def new(self, said: Reset | Seed) -> bool:
-        """Return whether it is to be followed."""
-        held = self._held.get(_key_of(said))
-        return held is None or held < _order_of(said)
+    def new(self, record: Reset | Seed) -> bool:
+        """Return whether a record is to be applied."""
+        held = self._latest.get(_key_of(record))
+        return held is None or held < _order_of(record)
 
-    def note(self, said: Reset | Seed, offset: int) -> None:
-        """Note that it was followed."""
-        order = _order_of(said)
-        self._hold(_key_of(said), order, _encode(order), offset)
-
-
-def _order_of(said: Reset | Seed) -> Order:
-    return said.at, said.id, said.place if isinstance(said, Seed) else 0
+    def note(self, record: Reset | Seed, offset: int) -> None:
+        """Note that a record was applied."""
+        order = _order_of(record)
+        self._set(_key_of(record), order, _encode(order), offset)
 
 
-def _key_of(said: Reset | Seed) -> bytes:
-    if isinstance(said, Seed):
-        names = ["seed", said.tenant]
+def _order_of(record: Reset | Seed) -> Order:
+    return record.at, record.id, record.place if isinstance(record, Seed) else 0
+
+
+def _key_of(record: Reset | Seed) -> bytes:
+    if isinstance(record, Seed):
+        names = ["seed", record.tenant]
     else:
-        names = ["reset", said.tenant or "", said.pattern]
+        names = ["reset", record.tenant or "", record.pattern]
     return CONTROL + SEPARATOR.join(names).encode()

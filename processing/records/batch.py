@@ -1,4 +1,4 @@
-"""What a fetch gives an agent: the records of one partition, raw, in one message."""
+"""The raw records of one partition that a fetch returned."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any, Final, NamedTuple
 RUN: Final = 128
 """Most records that are decoded together."""
 RUN_BYTES: Final = 64_000
-"""About as many bytes: what comes of them should not leave the processor's cache."""
+"""About as many bytes, so that the decoded events stay in the processor's cache."""
 
 RECORD_BYTES: Final = 64
-"""For so many counts a record at the least, and a header more: about what they take besides their
-bytes."""
+"""Counted for each header, and for a record at least: about the memory beside their bytes."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 """A record's headers in order; a name may come several times."""
@@ -24,15 +23,15 @@ Headers = Sequence[tuple[str, bytes | None]]
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
     """Return the bytes that a record counts for."""
     size = len(key or b"") + len(value or b"")
-    for name, said in headers:
-        size += len(name) + len(said or b"") + RECORD_BYTES
+    for name, value_of in headers:
+        size += len(name) + len(value_of or b"") + RECORD_BYTES
     return max(size, RECORD_BYTES)
 
 
 class Packed(NamedTuple):
-    """The records of a batch as columns, one entry for each; arrays that are not to be changed.
+    """The records of a batch as columns: arrays that must not be changed.
 
-    `data`: bytes; `begins` and `ends` of values in it, -1 where there is none.
+    `data`: bytes; `begins` and `ends` of the values in it, -1 where a record has none.
     """
 
     data: Any
@@ -46,10 +45,9 @@ class Packed(NamedTuple):
 class RecordBatch:
     """Consecutive records of one partition, as parallel lists.
 
-    `begin` is the position that was fetched from and `end` the next one to fetch: between them
-    there may be holes (compaction, transaction markers, aborted records), which are no loss. There
-    may be no record at all: the position moves past them all the same. `headers` holds, by offset,
-    those of the few records that have any.
+    `begin` is the offset that was fetched from and `end` the next one to fetch. Between them there
+    may be offsets without records (compaction, transaction markers, aborted records), or no record
+    at all. `headers`, by offset: of the few records that have any.
     """
 
     topic: str
@@ -61,14 +59,14 @@ class RecordBatch:
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: dict[int, Headers] = field(default_factory=dict)
-    ahead: Future[Any] | None = field(default=None, init=False, repr=False, compare=False)
-    """What a scanner finds in all of it, where one looks before it is its turn."""
-    behind: int = field(default=0, init=False, compare=False)
-    """How many offsets of its partition that can be read came after it when it was fetched."""
+    prefetched: Future[Any] | None = field(default=None, init=False, repr=False, compare=False)
+    """The `ScannedBatch` of all of it, where a scan was started ahead of its turn."""
+    lag: int = field(default=0, init=False, compare=False)
+    """How many readable offsets of its partition came after it when it was fetched."""
 
     @property
     def packed(self) -> Packed | None:
-        """The same as columns, where it was read so."""
+        """The same as columns, if it was read so."""
         return None
 
     @property
@@ -87,11 +85,11 @@ class RecordBatch:
         return self.offsets[0] if self.offsets else self.begin
 
     def run(self, begin: int) -> range:
-        """Return the positions from `begin` on, which there is, that are to be decoded together."""
+        """Return the positions from `begin` on, at least one, to decode together."""
         return range(begin, min(begin + RUN, self.piece(begin, RUN_BYTES)))
 
     def plain_run(self, begin: int) -> range:
-        """Return the same, up to the next record that has headers; that at `begin` has none."""
+        """Return the same, up to the next record with headers; the one at `begin` has none."""
         run = self.run(begin)
         if self.headers:
             for position in run:
@@ -100,26 +98,26 @@ class RecordBatch:
         return run
 
     def piece(self, begin: int, size: int) -> int:
-        """Return the position behind about `size` bytes, at least one record, from `begin` on.
+        """Return the position after about `size` bytes from `begin` on, at least one record.
 
-        As if all were as long as the first.
+        Estimated by the length of the first.
         """
         return min(begin + max(1, size // max(1, self.value_bytes_at(begin))), len(self))
 
     def drop_before(self, offset: int) -> None:
-        """Forget the records below `offset`."""
+        """Drop the records below `offset`."""
         if offset > self.begin:
             self._drop(slice(0, bisect_left(self.offsets, offset)))
             self.begin = offset
 
     def drop_from(self, offset: int) -> None:
-        """Forget the records at and above `offset`."""
+        """Drop the records at and above `offset`."""
         if self.end > offset:
             self._drop(slice(bisect_left(self.offsets, offset), None))
             self.end = max(self.begin, offset)
 
     def _drop(self, positions: slice) -> None:
-        self.ahead = None
+        self.prefetched = None
         for of_each in (self.offsets, self.timestamps, self.keys, self.values):
             del of_each[positions]
 

@@ -9,36 +9,33 @@ import numpy as np
 from processing.records.batch import Headers, Packed, RecordBatch
 
 WORD: Final = 8
-"""Bytes that a scanner needs behind a record to read it."""
+"""Bytes that a scanner needs after the end of a record."""
 
 
 def words_in(data: Any) -> Any:
-    """Return, for each place of some bytes that has as many behind it, the eight from there on."""
+    """Return, at each index of some bytes, the eight bytes from there on, as far as there are."""
     words = np.ndarray((max(0, len(data) - WORD + 1),), np.uint64, data, strides=(1,))
     words.flags.writeable = False
     return words
 
 
 class ColumnarRecordBatch(RecordBatch):
-    """A batch whose keys and values become objects only where somebody asks for them."""
+    """A batch whose keys and values become objects on first access only."""
 
     def __init__(
         self, topic: str, partition: int, begin: int, end: int, packed: Packed,
         keys: tuple[Any, Any], headers: dict[int, Headers], size: int,
     ) -> None:  # fmt: skip
-        """`keys`: begins and ends of them in the bytes of `packed`, as there of values.
-
-        `size`: bytes of all records.
-        """
+        """`keys`: begins and ends of the keys in `packed.data`. `size`: bytes of all records."""
         self.topic, self.partition, self.begin, self.end = topic, partition, begin, end
         self.offsets, self.timestamps = packed.offsets.tolist(), packed.timestamps.tolist()
-        self.headers, self.ahead, self.behind = headers, None, 0
+        self.headers, self.prefetched, self.lag = headers, None, 0
         self._packed: Packed | None = packed
         self._keys, self._size = keys, size
 
     @property
     def packed(self) -> Packed | None:
-        """The columns, as long as nothing was taken from the lists."""
+        """The columns, until records are dropped from the lists."""
         return self._packed
 
     @property
@@ -54,7 +51,7 @@ class ColumnarRecordBatch(RecordBatch):
         return int(packed.ends[position]) - int(packed.begins[position])
 
     def __getattr__(self, name: str) -> Any:
-        """Make the list of keys or values: it is not there yet."""
+        """Build the list of keys or values on first access."""
         packed = self._packed
         if name == "values" and packed is not None:
             self.values = _pieces(packed.data, packed.begins, packed.ends)

@@ -1,7 +1,4 @@
-"""Dead letters: what an agent refused, with its origin and the reason.
-
-How they are read back is in topics/dead_letters/messages.py, which also names their headers.
-"""
+"""Makes dead letters of rejected records and events; topics/dead_letters/messages.py reads them."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ from topics.dead_letters.messages import (
 )
 
 MAX_KEY_BYTES = 4_096
-"""A longer key is cut, so that a dead letter always fits a record."""
+"""Longer keys are truncated, so that a dead letter always fits a record."""
 
 
 class DeadLetter(NamedTuple):
-    """One refused event or record: its original bytes, where it came from, and why."""
+    """One rejected event or record: its original bytes, where it came from, and why."""
 
     key: bytes | None
     value: bytes
@@ -38,19 +35,19 @@ class DeadLetter(NamedTuple):
     reason: str
 
 
-def dead_letter(batch: RecordBatch, position: int, refusal: Rejection, group: str) -> DeadLetter:
-    """Return the dead letter for what `group` refused of the record at `position` of `batch`."""
-    value = refusal.raw
+def dead_letter(batch: RecordBatch, position: int, rejection: Rejection, group: str) -> DeadLetter:
+    """Return the dead letter of what `group` rejected in the record at `position` of `batch`."""
+    value = rejection.raw
     headers = {
         TOPIC_HEADER: batch.topic,
         PARTITION_HEADER: batch.partition,
         OFFSET_HEADER: batch.offsets[position],
-        REASON_HEADER: refusal.reason[:1000],
+        REASON_HEADER: rejection.reason[:1000],
         GROUP_HEADER: group,
         TIMESTAMP_HEADER: batch.timestamps[position],
     }
-    if refusal.place is not None:
-        headers[PLACE_HEADER] = refusal.place
+    if rejection.place is not None:
+        headers[PLACE_HEADER] = rejection.place
     if len(value) > MAX_FRAME_BYTES:
         headers[TRUNCATED_HEADER] = len(value)
         headers[SHA256_HEADER] = hashlib.sha256(value).hexdigest()
@@ -58,4 +55,6 @@ def dead_letter(batch: RecordBatch, position: int, refusal: Rejection, group: st
     key = batch.keys[position]
     encoded = [(name, str(text).encode()) for name, text in headers.items()]
     key = key and key[:MAX_KEY_BYTES]
-    return DeadLetter(key, value, encoded, batch.partition, batch.offsets[position], refusal.reason)
+    return DeadLetter(
+        key, value, encoded, batch.partition, batch.offsets[position], rejection.reason
+    )

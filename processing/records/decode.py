@@ -1,7 +1,7 @@
-"""Record bytes to events: fast where all is well, exact where something is wrong.
+"""Decodes records to events: fast where they are valid, with exact reasons where they are not.
 
-Both agents decode here, so they refuse the same events. The fast path accepts nothing that
-`headstart.events.validation` refuses (a law in the tests).
+Both agents decode here, so they reject the same events. The fast path accepts nothing that
+`headstart.events.validation` rejects (a law in the tests).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WITHOUT_TIMESTAMP: Final = (
 
 
 class Rejection(NamedTuple):
-    """Why an event, or a whole record, is refused; `place` counts within the frame."""
+    """Why an event, or a whole record, is rejected; `place`: index of the event in its frame."""
 
     raw: bytes
     reason: str
@@ -46,10 +46,10 @@ _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_MARKS = bytes(set(range(256)) - set(b'{}[]"'))
-# Possessive, and an unclosed string goes to the end: no byte is looked at twice, whatever comes.
+# Possessive, and an unclosed string extends to the end, so that no byte is read twice.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _LARGE = re.compile(rb"[:,\[\s]-?(?:[0-9][0-9.]*[eE]\+?0*[1-9][0-9]{2}|[0-9]{210})")
-"""What may be a number beyond any float, 1.8e308; an exponent of two digits adds 99."""
+"""What may be a number beyond the largest float, 1.8e308; a two-digit exponent adds 99."""
 _timestamp, _id = attrgetter("timestamp"), attrgetter("id")
 _ID_FORM = b"00000000-0000-0000-0000-000000000000"
 _ID_DIGITS = bytes.maketrans(b"123456789abcdefABCDEF", b"0" * 21)
@@ -61,10 +61,10 @@ AHEAD: Final = "ahead of the record's Kafka timestamp"
 
 
 def decode_record(value: bytes | None, timestamp_ms: int) -> Decoded:
-    """Return the events of one record and what was refused of it.
+    """Return the events of one record and what was rejected of it.
 
     `timestamp_ms` is the record's own Kafka timestamp: an event further ahead of it than
-    `MAX_CLOCK_SKEW_MS` is refused.
+    `MAX_CLOCK_SKEW_MS` is rejected.
     """
     if value is None or not value:
         return (), (Rejection(b"", "the record has no value", None),)
@@ -83,7 +83,7 @@ def decode_records(
 ) -> Sequence[EventFields | list[EventFields] | None]:
     """Return what each of several records holds: an event, or the events of a frame.
 
-    None for a record that `decode_record` has to look at: something may be wrong with it.
+    None for a record that may be invalid, and which `decode_record` has to decode.
     """
     together = _decode_together(values, timestamps_ms)
     if together is not None:
@@ -97,11 +97,11 @@ def decode_records(
 def _decode_together(
     values: Sequence[bytes | None], timestamps_ms: Sequence[int]
 ) -> Sequence[EventFields] | None:
-    """Return the events of records that hold one each; None where not all are as most are.
+    """Return the events of records that hold one each; None where not all are of the usual form.
 
-    Each begins with a brace and ends with one, and no string goes on over a line feed. So where one
-    follows another, the first is complete; and where there are as many events as records, each
-    record is one event.
+    Each begins and ends with a brace, and no string extends over a line feed. So a record that
+    another one follows is complete, and where there are as many events as records, each record is
+    one event.
     """
     if len(values) < 2:
         return None
@@ -112,7 +112,7 @@ def _decode_together(
         if _may_hide_controls(lines):
             return None
         events: Sequence[EventFields] = _decode_lines(lines)
-    except (TypeError, IndexError, *MALFORMED):  # no value, an empty one, or none as most are
+    except (TypeError, IndexError, *MALFORMED):  # no value, an empty one, or an unusual form
         return None
     if len(events) != len(values) or max(map(len, values)) > MAX_EVENT_BYTES:  # type: ignore[arg-type]
         return None
@@ -121,10 +121,10 @@ def _decode_together(
 
 
 def _decode_fast(value: bytes, timestamp_ms: int) -> list[EventFields] | None:
-    """Return the events of a record that breaks no rule; None where that takes a closer look.
+    """Return the events of a valid record; None where it may be invalid.
 
-    Nearly all pass the closed decoder, which sees every byte. Scanning the bytes is what costs, so
-    that is for the others.
+    Nearly all pass the closed decoder, which checks every byte. Only the others are scanned, which
+    is slower.
     """
     if len(value) > MAX_EVENT_BYTES:
         return None
@@ -155,7 +155,7 @@ def _have_ids(events: Sequence[EventFields]) -> bool:
 def _may_hide_controls(value: bytes) -> bool:
     r"""Return whether strings may hold control characters, which only \u00XX can write.
 
-    As plain bytes no decoder takes them. Most records have no backslash, and that is soon seen.
+    No decoder accepts them as plain bytes. Most records have no backslash, which is quickly found.
     """
     return b"\\" in value and b"\\u00" in value
 
@@ -225,8 +225,7 @@ def _decode_exactly(raw: bytes, timestamp_ms: int) -> EventFields:
         ahead = (event["timestamp"] - timestamp_ms) / 3_600_000
         raise InvalidEvent("timestamp", f"is {ahead:.1f} hours {AHEAD}; give Unix milliseconds")
     try:
-        # Written anew: of a field that stands twice the contract knows the last, and msgspec would
-        # check each.
+        # Encoded again: of a repeated field the schema takes the last, but msgspec checks each.
         decoded: EventFields = msgspec.json.decode(orjson.dumps(event), type=EVENT)
     except MALFORMED as error:
         raise InvalidEvent("", f"not an event: {error}") from error
@@ -253,7 +252,7 @@ class EventBytes:
         self._parts = iter(split_frame(value)) if framed else repeat(value)
 
     def of(self, event: EventFields) -> bytes:
-        """Return those of one event. Asked in the order of the record, so none is decoded twice."""
+        """Return the bytes of one event. Calls follow the record's order, so none decodes twice."""
         for raw in self._parts:
             if _is_of(raw, event):
                 return raw
@@ -261,13 +260,13 @@ class EventBytes:
 
 
 def _is_of(raw: bytes, event: EventFields) -> bool:
-    """Return whether an event was decoded from some bytes, which may be no event at all."""
+    """Return whether an event was decoded from some bytes, which may not be an event at all."""
     with contextlib.suppress(*MALFORMED):
         if msgspec.json.decode(raw, type=type(event)) == event:
             return True
     with contextlib.suppress(InvalidEvent, *MALFORMED):  # see `_decode_exactly`
-        written = orjson.dumps(load_event(raw))
-        return bool(msgspec.json.decode(written, type=type(event)) == event)
+        encoded = orjson.dumps(load_event(raw))
+        return bool(msgspec.json.decode(encoded, type=type(event)) == event)
     return False
 
 

@@ -1,8 +1,8 @@
-"""How much of a partition may be refused before its worker stops. Pure; who stops is elsewhere.
+"""Limits how much of a partition may be rejected before its worker stops. Pure.
 
-One bad record is a dead letter; nothing but bad records is a mistake that somebody should look at
-before a whole topic is drained into the dead letters. The idea, and the two limits, are those of
-getsentry/arroyo (`dlq.py`).
+One bad record is a dead letter. Many in a row are a mistake to be fixed before a whole topic is
+drained into the dead letters. The idea, and the two limits, are those of getsentry/arroyo
+(`dlq.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from processing.records.decode import MALFORMED, split_frame
 from topics.control.messages import is_control
 
 EXIT_CODE: Final = 65
-"""Of a worker that stopped at a limit (EX_DATAERR of sysexits.h)."""
+"""Exit code of a worker that stopped at a limit (EX_DATAERR of sysexits.h)."""
 LEAST_SEEN: Final = 200
-"""Records of a partition before its ratio says anything, or the window where that is smaller."""
+"""Records of a partition before its ratio counts, or the window where that is smaller."""
 _WHOLE: Final = 1_000_000
 
 
@@ -32,10 +32,10 @@ _WHOLE: Final = 1_000_000
 class DlqLimits:
     """Limits for one partition; 0 switches either off.
 
-    `ratio`: of the last `window` records, the share that may be refused. `run`: how many records
-    may be refused one after the other. A record counts once, whatever it holds: in the ratio by the
-    share of its events that are refused, in the run where all of them are. Control records do not
-    count at all: they are no producer's.
+    `ratio`: share of the last `window` records that may be rejected. `run`: how many records in a
+    row may be rejected. A record counts once, whatever it holds: in the ratio by the share of its
+    events that are rejected, in the run if all of them are. Control records do not count, because
+    producers do not send them.
     """
 
     ratio: float = 0.5
@@ -44,7 +44,7 @@ class DlqLimits:
 
 
 class Refused(NamedTuple):
-    """A record of which something is refused: its number in the partition, and how much of it."""
+    """A record of which something is rejected: its number in the partition, and how much of it."""
 
     number: int
     offset: int
@@ -53,13 +53,13 @@ class Refused(NamedTuple):
 
 
 class RefusalState(msgspec.Struct, frozen=True):
-    """What one partition's limits look at, up to and without the offset `reached`."""
+    """What the limits of one partition have seen, up to and without the offset `reached`."""
 
     reached: int
     seen: int = 0
     run: int = 0
     last: int = -1
-    """Number of the last record of which everything was refused."""
+    """Number of the last record that was rejected whole."""
     recent: tuple[Refused, ...] = ()
 
 
@@ -78,14 +78,14 @@ class Slice(NamedTuple):
 
 
 class BatchExtent(NamedTuple):
-    """How much a step handled: records, and the newest Kafka timestamp of them, Unix ms."""
+    """How much a step handled: records, and their newest Kafka timestamp, Unix ms."""
 
     records: int = 0
     newest: int = -1
 
 
 def extent(parts: Iterable[Slice], before: BatchExtent = BatchExtent()) -> BatchExtent:  # noqa: B008 - a tuple
-    """Return how much slices are, and what was `before`; the last record of each is its newest."""
+    """Return the extent of slices, added to `before`; the last record of each is its newest."""
     records, newest = before
     for part in parts:
         if part.end > part.begin:
@@ -95,7 +95,7 @@ def extent(parts: Iterable[Slice], before: BatchExtent = BatchExtent()) -> Batch
 
 
 class RefusalLimitExceeded(RuntimeError):
-    """Too much of a partition is refused; nothing of this step may be committed."""
+    """Too much of a partition is rejected; nothing of this step may be committed."""
 
     def __init__(self, share: str, setting: str, batch: RecordBatch, found: Sequence[Refused]):
         first = ", ".join(str(each.offset) for each in found[:3])
@@ -110,7 +110,7 @@ class RefusalLimitExceeded(RuntimeError):
 def examine(
     state: RefusalState, limits: DlqLimits, part: Slice, letters: Sequence[DeadLetter]
 ) -> RefusalState:
-    """Return the state after a slice, of which `letters` were refused.
+    """Return the state after a slice, with the dead letters of its step.
 
     `letters` may be of other slices and partitions too. Raises `RefusalLimitExceeded`.
     """
@@ -153,33 +153,33 @@ def _controls(part: Slice) -> list[int]:
 def _refused(
     part: Slice, letters: Sequence[DeadLetter], seen: int, controls: Sequence[int]
 ) -> Iterator[Refused]:
-    """Yield, in order, the records of a slice of which something is refused.
+    """Yield, in order, the records of a slice of which something is rejected.
 
     `controls`: the positions of its control records.
     """
     batch = part.batch
-    of: dict[int, list[DeadLetter]] = {}
+    by_offset: dict[int, list[DeadLetter]] = {}
     for letter in letters:
         if letter.partition == batch.partition:
-            of.setdefault(letter.offset, []).append(letter)
-    for offset in sorted(of):
+            by_offset.setdefault(letter.offset, []).append(letter)
+    for offset in sorted(by_offset):
         position = bisect_left(batch.offsets, offset, part.begin, part.end)
         if position < part.end and batch.offsets[position] == offset:
             before = bisect_left(controls, position)
             if controls[before : before + 1] == [position]:
                 continue
-            held = _events_in(batch.values[position] or b"")
-            share = min(_WHOLE, _WHOLE * len(of[offset]) // held)
+            events = _events_in(batch.values[position] or b"")
+            share = min(_WHOLE, _WHOLE * len(by_offset[offset]) // events)
             number = seen + position - part.begin - before
-            yield Refused(number, offset, share, of[offset][-1].reason)
+            yield Refused(number, offset, share, by_offset[offset][-1].reason)
 
 
 def _events_in(value: bytes) -> int:
-    """Return how many events a record holds; 1 where it is no frame, or refused whole."""
+    """Return how many events a record holds; 1 where it is not a frame, or is rejected whole."""
     if len(value) > MAX_FRAME_BYTES or value.lstrip()[:1] != b"[":
         return 1
     try:
-        held = len(split_frame(value))
+        events = len(split_frame(value))
     except MALFORMED:
         return 1
-    return held if 0 < held <= MAX_FRAME_EVENTS else 1
+    return events if 0 < events <= MAX_FRAME_EVENTS else 1

@@ -1,16 +1,14 @@
-"""Which partition owns a key: Java's murmur2, as every Kafka tool places keyed records."""
+"""Maps a tenant and workflow type to the partition that owns them."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from aiokafka.partitioner import murmur2
-
 from headstart.keys import event_key
+from headstart.partitioner import partition_for_key
 
 
 @lru_cache(maxsize=65_536)
 def partition_for(tenant: str, workflow_type: str, partitions: int) -> int:
     """Return the partition of `headstart.events` that owns a tenant's workflow type."""
-    hashed: int = murmur2(event_key(tenant, workflow_type))
-    return (hashed & 0x7FFFFFFF) % partitions
+    return partition_for_key(event_key(tenant, workflow_type), partitions)

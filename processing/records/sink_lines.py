@@ -1,4 +1,4 @@
-"""The sink agents without their I/O: record batches to the lines that a sink stores."""
+"""Turns record batches into the lines that a sink stores: the sink agents without their I/O."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from topics.kafka.limits import WholeBytes
 Unpack = Callable[
     [Sequence[bytes | None], Sequence[int]], Sequence[tuple[Sequence[bytes], Sequence[Rejection]]]
 ]
-"""Record values and their timestamps in Unix ms to, of each, the JSON of what is to be stored of
-it, and what is refused."""
+"""Takes record values and their timestamps (Unix ms); returns, for each, the JSON to be stored and
+what is rejected."""
 Encode = Callable[[Sequence[bytes]], Sequence[bytes]]
-"""That JSON to lines of the sink's. Raises `ValueError` with the reason where one has none."""
+"""Takes that JSON; returns the sink's lines. Raises `ValueError` where one cannot be stored."""
 
 
 @dataclass
 class SinkBatch:
-    """The lines of some batches in order, each with the JSON and the place that it came from."""
+    """The lines of some batches in order, each with its JSON, batch and position."""
 
     lines: list[bytes] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
@@ -35,18 +35,21 @@ class SinkBatch:
         self, batch: RecordBatch, run: range, unpack: Unpack, encode: Encode, group: str
     ) -> None:
         """Unpack and encode the records at the positions of `run` that are for `group`."""
-        places = [
-            place
-            for place in run
-            if not batch.headers or is_for_group(batch.headers.get(batch.offsets[place]), group)
+        positions = [
+            position
+            for position in run
+            if not batch.headers or is_for_group(batch.headers.get(batch.offsets[position]), group)
         ]
         values, times = batch.values, batch.timestamps
-        unpacked = unpack([values[place] for place in places], [times[place] for place in places])
+        unpacked = unpack(
+            [values[position] for position in positions],
+            [times[position] for position in positions],
+        )
         records, sources = list[bytes](), list[tuple[RecordBatch, int]]()
-        for place, (found, refused) in zip(places, unpacked, strict=True):
+        for position, (found, refused) in zip(positions, unpacked, strict=True):
             records += found
-            sources += [(batch, place)] * len(found)
-            self.dead_letters += [dead_letter(batch, place, each, group) for each in refused]
+            sources += [(batch, position)] * len(found)
+            self.dead_letters += [dead_letter(batch, position, each, group) for each in refused]
         self._encode(records, sources, encode, group)
 
     def _encode(
@@ -60,9 +63,9 @@ class SinkBatch:
             self.lines += encode(records)
         except ValueError as error:
             if len(records) == 1:
-                ((batch, place),) = sources
-                refusal = Rejection(records[0], str(error), None)
-                self.dead_letters.append(dead_letter(batch, place, refusal, group))
+                ((batch, position),) = sources
+                rejection = Rejection(records[0], str(error), None)
+                self.dead_letters.append(dead_letter(batch, position, rejection, group))
                 return
             for record, source in zip(records, sources, strict=True):
                 self._encode([record], [source], encode, group)
@@ -71,16 +74,16 @@ class SinkBatch:
             self.sources += sources
 
     def pieces(self, parts: Sequence[Slice], most: int) -> Iterator[tuple[list[Slice], SinkBatch]]:
-        """Yield the lines of parts of batches again, about `most` at a time; no dead letters."""
-        lines = Counter((id(batch), place) for batch, place in self.sources)
+        """Yield the lines of slices again, about `most` at a time, without dead letters."""
+        lines = Counter((id(batch), position) for batch, position in self.sources)
         slices, begun, end = list[Slice](), 0, 0
         for batch, first, last in parts:
             taken = first
-            for place in range(first, last):
-                end += lines[id(batch), place]
+            for position in range(first, last):
+                end += lines[id(batch), position]
                 if end - begun >= most:
-                    yield [*slices, Slice(batch, taken, place + 1)], self._piece(begun, end)
-                    slices, begun, taken = [], end, place + 1
+                    yield [*slices, Slice(batch, taken, position + 1)], self._piece(begun, end)
+                    slices, begun, taken = [], end, position + 1
             slices.append(Slice(batch, taken, last))
         yield slices, self._piece(begun, end)
 
@@ -89,7 +92,7 @@ class SinkBatch:
         return SinkBatch(lines, records, self.sources[begin:end])
 
     def refuse(self, index: int, reason: str, group: str) -> DeadLetter:
-        """Return the dead letter of a line that the database would not take."""
+        """Return the dead letter of a line that the database rejected."""
         batch, position = self.sources[index]
         return dead_letter(batch, position, Rejection(self.records[index], reason, None), group)
 
@@ -97,7 +100,7 @@ class SinkBatch:
 def unpack_events(
     values: Sequence[bytes | None], timestamps_ms: Sequence[int]
 ) -> Sequence[tuple[Sequence[bytes], Sequence[Rejection]]]:
-    """Return the events of records of `headstart.events` as they came, unknown fields and all."""
+    """Return the events of records of `headstart.events` as they came, unknown fields included."""
     decoded = decode_records(values, timestamps_ms)
     return [
         _events_of(value, at, found is not None)
@@ -116,8 +119,8 @@ def _events_of(
     assert value is not None, "a record without a value holds no event"
     if value.lstrip()[:1] != b"[":
         return (value,), refused
-    places = {refusal.place for refusal in refused}
-    return [raw for place, raw in enumerate(split_frame(value)) if place not in places], refused
+    rejected = {rejection.place for rejection in refused}
+    return [raw for index, raw in enumerate(split_frame(value)) if index not in rejected], refused
 
 
 def unpack_thresholds(

@@ -1,4 +1,4 @@
-"""Rows cut into what goes into one record, or one record batch, each."""
+"""Splits rows into chunks that each fit a record or a record batch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 Value = TypeVar("Value", bytes, bytes | None)
 
 ROW_EXTRA: Final = 64
-"""Bytes that a record batch adds to a row, at the most."""
+"""Upper bound of the bytes that a record batch adds to a row."""
 
 
 def chunk_rows(
     rows: Iterable[tuple[bytes, Value]], most_bytes: int
 ) -> Iterator[list[tuple[bytes, Value]]]:
-    """Cut rows, in their order, into lists of at most so many bytes, or of one row."""
+    """Split rows, in order, into lists of at most `most_bytes`, or of one row."""
     part: list[tuple[bytes, Value]] = []
     size = 0
     for key, row in rows:

@@ -1,7 +1,7 @@
-"""What is counted of one context beside what its learner keeps: source 002's metrics.
+"""Counters of one context, beside its learner's state; `metrics` derives the reported metrics.
 
-Whole numbers only (confidences in millionths, times in microseconds), so that sums do not depend on
-the order in which parts are added.
+Integers only (confidences in millionths, times in microseconds), so that sums do not depend on the
+order in which parts are added.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from learners.outcome import Outcome
 from topics.schema.json_schema import Counts
 
 OutcomeRow = tuple[float, float, float, float, int, int, Any]
-"""An outcome as numbers: confidence, gain, cost, execution in ms, when it counts as completed in
-Unix ms (see `PartitionClock.heard`), flags; and whom it is told (a chain)."""
+"""An outcome as numbers: confidence; gain, cost and execution in ms; completion time in Unix ms
+(see `PartitionClock.outcome_time`); flags; and the `ContextPath` that learns it."""
 CORRECT, SPECULATED, SUGGESTED, VERDICT = 1, 2, 4, 8
-"""Flags: it was right; it was speculated on; it was for a suggestion; it is a user's verdict, from
-which contexts learn, and which is counted by itself (`count_feedback`)."""
+"""Flags: it was right; it was speculated on; it was for a suggestion; it is a user's verdict, which
+contexts learn, and which is counted apart (`count_feedback`)."""
 
 FIELDS: Final = Counts.__struct_fields__
 _AT: Final = {name: place for place, name in enumerate(FIELDS)}
@@ -34,26 +34,26 @@ LARGEST_COUNT: Final = 2**63 - 1
 
 
 def empty() -> list[int]:
-    """Return counts of nothing, in the order of `Counts`."""
+    """Return zero counters, in the order of `Counts`."""
     return [0] * len(FIELDS)
 
 
 def outcome_row(
-    outcome: Outcome, whom: Any, *, at: int | None = None, verdict: bool = False
+    outcome: Outcome, path: Any, *, at: int | None = None, verdict: bool = False
 ) -> OutcomeRow:
-    """Return an outcome as it is told.
+    """Return an outcome as a row for `path`.
 
-    `at`: when it counts as completed, Unix ms; None: when it says.
+    `at`: completion time, Unix ms; None: the outcome's own.
     """
     flags = flags_of(outcome.correct, outcome.speculated, outcome.mode)
     return (
         outcome.confidence, outcome.gain, outcome.cost, outcome.execution_ms,
-        outcome.timestamp if at is None else at, flags | VERDICT if verdict else flags, whom,
+        outcome.timestamp if at is None else at, flags | VERDICT if verdict else flags, path,
     )  # fmt: skip
 
 
 def flags_of(correct: bool, speculated: bool, mode: str | None) -> int:
-    """Return what is true of an outcome."""
+    """Return the flags of an outcome."""
     flags = CORRECT if correct else 0
     if speculated:
         flags |= SPECULATED
@@ -61,10 +61,10 @@ def flags_of(correct: bool, speculated: bool, mode: str | None) -> int:
 
 
 def count(outcomes: Iterable[OutcomeRow]) -> list[int]:
-    """Return the counts of outcomes. What was speculated on is speculative, whatever its mode."""
+    """Return the counters of outcomes. One that was speculated on is speculative in any mode."""
     counts = empty()
     confidences = executed = executions = wasted = saved = 0
-    for confidence, gain, cost, execution, _at, flags, _whom in outcomes:
+    for confidence, gain, cost, execution, _at, flags, _path in outcomes:
         if flags & VERDICT:
             continue
         correct = flags & CORRECT
@@ -97,20 +97,22 @@ def count_feedback(counts: list[int], *, accepted: bool) -> None:
 
 
 def stored(counts: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:
-    """Return outcomes, speculated, hits, and the counts that do not follow from them."""
+    """Return outcomes, speculated, hits, and the counters that do not follow from them."""
     asked, asked_right, shown, shown_right, begun, begun_right = counts[:6]
     return asked + shown + begun, begun, begun_right, (asked_right, shown, shown_right, *counts[6:])
 
 
 def restored(outcomes: int, speculated: int, hits: int, rest: Sequence[int]) -> list[int]:
-    """Return the counts of a row; `rest` is empty in rows of old."""
+    """Return the counters of a row; `rest` is empty in rows of earlier versions."""
     asked_right, shown, shown_right, *sums = rest or (0, 0, 0, *empty()[6:])
     asked = outcomes - speculated - shown
     return [asked, asked_right, shown, shown_right, speculated, hits, *sums]
 
 
 def seeded(outcomes: int, speculated: int, hits: int, counts: Sequence[int]) -> list[int]:
-    """Return the counts that a context is given; `counts`: all of them, or none (exports of old).
+    """Return the counters of a seeded context.
+
+    `counts`: all of them, or none, as in exports of earlier versions.
 
     Raises `ValueError` where they contradict each other.
     """
@@ -127,30 +129,30 @@ def seeded(outcomes: int, speculated: int, hits: int, counts: Sequence[int]) -> 
 
 
 def add(counts: list[int], more: Sequence[int]) -> None:
-    """Add to the counts of a context what was counted since; held within 63 bits."""
+    """Add to the counters of a context, which saturate at 63 bits."""
     counts[:] = map(plus, counts, more)
     if max(counts) > LARGEST_COUNT:
         counts[:] = [min(value, LARGEST_COUNT) for value in counts]
 
 
 def metrics(counts: Counts) -> dict[str, Any]:
-    """Return the metrics of source 002, times in ms; None where nothing is known."""
+    """Return the metrics of a context, times in ms; None where nothing is known."""
     modes = [
         (counts.explicit, counts.explicit_right),
         (counts.suggestion, counts.suggestion_right),
         (counts.speculative, counts.speculative_right),
     ]
     attempts = sum(mode[0] for mode in modes)
-    of_modes = rates(tuple(float(value) for mode in modes for value in mode))
+    by_mode = rates(tuple(float(value) for mode in modes for value in mode))
     return {
         "attempts": attempts,
         "hits": counts.speculative_right,
         "misses": counts.speculative - counts.speculative_right,
-        "fp_rate": of_modes[SPECULATIVE].fp,
+        "fp_rate": by_mode[SPECULATIVE].fp,
         "fn_rate": _share(
             counts.explicit_right + counts.suggestion_right, counts.explicit + counts.suggestion
         ),
-        "modes": {mode: each._asdict() for mode, each in of_modes.items()},
+        "modes": {mode: each._asdict() for mode, each in by_mode.items()},
         "mean_execution_ms": _share(counts.execution / 1000.0, counts.executed),
         "mean_confidence": _share(counts.confidence / 1e6, attempts),
         "wasted_ms": counts.wasted / 1000.0,

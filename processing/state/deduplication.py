@@ -1,7 +1,7 @@
-"""How far each spool was seen, per key: what tells an event sent twice from a new one.
+"""Recognises events that were sent twice, by the last position seen of each spool and key.
 
-Positions of one spool and key only grow (the client sees to that, also across retries and
-successors), so one at or below the last seen is a duplicate, however it was framed this time.
+Positions of one spool and key only grow (the client guarantees that, also across retries and
+processes), so one at or below the last is a duplicate, however it is framed this time.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from processing.state.rows import (
 )
 
 SPOOL_LIFE_MS: Final = 14 * 86_400_000
-"""How long a position is kept after the spool's last event, by the partition's clock: well beyond
-the life of a spool, which its owner sets aside after days."""
+"""How long a position is kept after the spool's last event, by the partition's clock: much longer
+than a spool lives, which is quarantined after days."""
 _ROW_BYTES: Final = 128
-"""Bytes of a row without its key, at the most, and what a record batch adds to it."""
+"""Upper bound of the bytes of a row without its key, and what a record batch adds to it."""
 
-Place = tuple[str, str, str]
+SpoolKey = tuple[str, str, str]
 """Tenant, workflow type, spool id."""
 
 
 class LastPosition:
     """The last position of a spool and key, the partition's clock then, and its event's offset.
 
-    `touched`: it has changed since the last `drain`, and is still the one that counts.
+    `touched`: it changed since the last `drain`, and has not expired since.
     """
 
     __slots__ = ("at", "offset", "position", "touched")
@@ -47,9 +47,9 @@ class LastPosition:
 
 
 class Deduplicator:
-    """The positions of one partition: a cache over the table's rows.
+    """The positions of one partition: a cache over the rows of the table.
 
-    What `drain` returned has to be in the table before anything else is asked.
+    The rows that `drain` returns have to be in the table before the next call.
     """
 
     def __init__(
@@ -59,88 +59,88 @@ class Deduplicator:
         most: int,
         arrived: Callable[[int], int] = int,
     ) -> None:
-        """`most`: positions that stay in memory from one `drain` to the next.
+        """`most`: positions that stay cached from one `drain` to the next.
 
         `arrived`: see `PartitionClock.arrived`.
         """
         self._epoch, self._load, self._most, self._arrived = epoch, load, most, arrived
-        self.positions: dict[Place, LastPosition] = {}
-        """Those in memory: what reads it may note a higher position in one that is `touched`."""
-        self._touched: dict[Place, LastPosition | int] = {}
-        self._expiry: list[tuple[int, Place]] = []
+        self.positions: dict[SpoolKey, LastPosition] = {}
+        """Cached positions. Readers may raise the position of one that is `touched`."""
+        self._touched: dict[SpoolKey, LastPosition | int] = {}
+        self._expiry: list[tuple[int, SpoolKey]] = []
         self.touched_bytes = 0
 
     def restore(self, key: bytes, raw: bytes) -> None:
-        """Take up one row of the table, so that it expires."""
-        heapq.heappush(self._expiry, (self._arrived(decode_spool(raw).at), _place(key)))
+        """Note that the table has a row, so that it expires."""
+        heapq.heappush(self._expiry, (self._arrived(decode_spool(raw).at), _spool_key_of(key)))
 
-    def judge_again(self) -> None:
-        """Ask anew when each was last heard of: the partition's clock goes by clock records now."""
-        self._expiry = [(self._arrived(at), place) for at, place in self._expiry]
+    def recompute_ages(self) -> None:
+        """Judge the age of positions by clock records from now on."""
+        self._expiry = [(self._arrived(at), key) for at, key in self._expiry]
         heapq.heapify(self._expiry)
 
     def duplicate(
         self, tenant: str, workflow_type: str, origin: tuple[str, int], clock: int, offset: int
     ) -> bool:
-        """Return whether this event was seen before; note its position where it was not."""
-        place = (tenant, workflow_type, origin[0])
-        seen = self.positions.get(place)
+        """Return whether an event is a duplicate; note its position where it is not."""
+        key = (tenant, workflow_type, origin[0])
+        seen = self.positions.get(key)
         if seen is None:
-            seen = self._find(place, clock)
+            seen = self._find(key, clock)
         position = origin[1]
         if position <= seen.position:
             return True
         seen.position = position
         seen.at = clock
         seen.offset = offset
-        if not seen.touched:  # a flag, because this is asked once an event
+        if not seen.touched:  # a flag is cheaper, once an event, than a set
             seen.touched = True
-            self._touch(place, seen)
+            self._touch(key, seen)
         return False
 
-    def _find(self, place: Place, clock: int) -> LastPosition:
-        row = self._row(place)
+    def _find(self, key: SpoolKey, clock: int) -> LastPosition:
+        row = self._row(key)
         if row is None:
             row = SpoolRow(-1, clock)
-            heapq.heappush(self._expiry, (clock, place))
-        seen = self.positions[place] = LastPosition(row)
+            heapq.heappush(self._expiry, (clock, key))
+        seen = self.positions[key] = LastPosition(row)
         return seen
 
-    def _row(self, place: Place) -> SpoolRow | None:
-        """Return the row in the table, unless it was deleted since."""
-        if isinstance(self._touched.get(place), int):
+    def _row(self, key: SpoolKey) -> SpoolRow | None:
+        """Return the row in the table, unless it was deleted."""
+        if isinstance(self._touched.get(key), int):
             return None
-        raw = self._load(spool_key(*place))
+        raw = self._load(spool_key(*key))
         return None if raw is None or is_deleted(raw) else decode_spool(raw)
 
     @property
     def next_expiry(self) -> float:
-        """The clock, Unix ms, before which none expires."""
+        """Time (Unix ms) before which none expires."""
         return self._expiry[0][0] + SPOOL_LIFE_MS + 1 if self._expiry else inf
 
-    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> None:
-        """Delete positions of spools not heard of for `SPOOL_LIFE_MS`, while there is room."""
+    def expire(self, clock: int, offset: int, budget: ExpiryBudget) -> None:
+        """Delete positions of spools without events for `SPOOL_LIFE_MS`, within the budget."""
         oldest = clock - SPOOL_LIFE_MS
-        while room and self._expiry and self._expiry[0][0] < oldest:
-            at, place = heapq.heappop(self._expiry)
-            seen = self.positions.get(place) or self._row(place)
+        while budget and self._expiry and self._expiry[0][0] < oldest:
+            at, key = heapq.heappop(self._expiry)
+            seen = self.positions.get(key) or self._row(key)
             if seen is None:
                 continue
-            if (last := self._arrived(seen.at)) != at:  # those not heard of for longest go first
-                heapq.heappush(self._expiry, (last, place))
+            if (last := self._arrived(seen.at)) != at:  # it had events since
+                heapq.heappush(self._expiry, (last, key))
                 continue
-            if (gone := self.positions.pop(place, None)) is not None:
+            if (gone := self.positions.pop(key, None)) is not None:
                 gone.touched = False
-            self._touch(place, offset)
-            room.take(most_bytes(place))
+            self._touch(key, offset)
+            budget.take(most_bytes(key))
 
-    def _touch(self, place: Place, how: LastPosition | int) -> None:
-        self._touched[place] = how
-        self.touched_bytes += most_bytes(place)
+    def _touch(self, key: SpoolKey, new: LastPosition | int) -> None:
+        self._touched[key] = new
+        self.touched_bytes += most_bytes(key)
 
     def drain(self) -> list[tuple[bytes, bytes]]:
         """Return the rows that changed since the last call."""
-        rows = [(spool_key(*place), self._encoded(how)) for place, how in self._touched.items()]
+        rows = [(spool_key(*key), self._encoded(each)) for key, each in self._touched.items()]
         for seen in self._touched.values():
             if isinstance(seen, LastPosition):
                 seen.touched = False
@@ -150,18 +150,18 @@ class Deduplicator:
             self.positions.clear()
         return rows
 
-    def _encoded(self, how: LastPosition | int) -> bytes:
-        if isinstance(how, int):
-            return deleted(self._epoch, how)
-        return encode_spool(SpoolRow(how.position, how.at), self._epoch, how.offset)
+    def _encoded(self, new: LastPosition | int) -> bytes:
+        if isinstance(new, int):
+            return deleted(self._epoch, new)
+        return encode_spool(SpoolRow(new.position, new.at), self._epoch, new.offset)
 
 
-def most_bytes(place: Place) -> int:
-    """Return the bytes of a row, at the most."""
-    # Keys are UTF-8, whose characters have four bytes at the most.
-    return 4 * (len(place[0]) + len(place[1]) + len(place[2])) + _ROW_BYTES
+def most_bytes(key: SpoolKey) -> int:
+    """Return an upper bound of the bytes of a row."""
+    # Keys are UTF-8, at most four bytes a character.
+    return 4 * sum(map(len, key)) + _ROW_BYTES
 
 
-def _place(key: bytes) -> Place:
+def _spool_key_of(key: bytes) -> SpoolKey:
     tenant, workflow_type, spool = key[1:].decode().split(SEPARATOR)
     return tenant, workflow_type, spool

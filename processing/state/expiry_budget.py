@@ -1,7 +1,7 @@
-"""How much may come to its end at one offset: what says so has to fit one commit.
+"""Limits how many rows may be deleted at one offset, because they have to fit one commit.
 
-Executors that stand still for an hour leave as many open starts as they had, and a commit is never
-cut within a record. What finds no room ends with the next events that move the clock.
+Executors that stop for an hour leave as many open starts as they had, and a commit is never split
+within a record. What exceeds the budget is deleted with the next events.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Final
 from processing.state.chunking import ROW_EXTRA
 
 ENDING_BYTES: Final = 1_500_000
-"""Of the rows that say so of what ended at one offset, about."""
+"""Bytes of the rows that delete at one offset, about."""
 
 
 class ExpiryBudget:
-    """The room that is left at an offset."""
+    """The bytes left for deletions at the present offset."""
 
     def __init__(self) -> None:
         self._offset = -1
         self._left = 0
 
     def at(self, offset: int) -> ExpiryBudget:
-        """Return this, for an offset: all of it where another is begun."""
+        """Return this budget for an offset; it is full again at each new offset."""
         if offset != self._offset:
             self._offset, self._left = offset, ENDING_BYTES
         return self
@@ -32,11 +32,11 @@ class ExpiryBudget:
         return self._left > 0
 
     def take(self, key_bytes: int) -> None:
-        """Take up the room of a row that says that another is gone."""
+        """Spend the bytes of a row that deletes a key."""
         self._left -= key_bytes + ROW_EXTRA
 
     def limited(self, keys: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield keys, each of which comes to its end thereby, while there is room."""
+        """Yield keys to delete until this offset's budget is used up."""
         while self and (key := next(keys, None)) is not None:
             self.take(len(key))
             yield key

@@ -1,8 +1,8 @@
 """The open starts of one partition: `speculation_start`s that wait for their completion.
 
-State exists only for open ones: one without an end expires after an hour. One that
-is opened and closed by the same record never has a row: whoever applies that record agrees, as they
-would not for two records that the commits of one join and those of another do not.
+A start without a completion expires after an hour. One that the same record opens and closes never
+has a row. That follows from the log; two records might share a commit on one worker and not on
+another, so a start that a later record closes always has one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_LIFE_MS: Final = 3_600_000
 """How long a start waits for its completion, by the partition's clock."""
 
 task_of: Final = attrgetter("tenant", "workflow_type", "workflow_id", "task_id")
-"""Of an event what a start is told from others by."""
+"""Returns what identifies the start of an event."""
 
 
 class OpenPredictions:
@@ -42,20 +42,20 @@ class OpenPredictions:
         self._expiry: list[tuple[int, bytes]] = []
         self._touched: dict[bytes, bytes] = {}
         self._opened: dict[bytes, tuple[int, bytes | None]] = {}
-        """Offsets of those opened since the last commit, and what was to be written before."""
+        """Starts opened since the last commit: offset, and the row then pending for the key."""
         self._old = set[bytes]()
-        """Keys of open ones from tables of old, which do not say the workflow type."""
+        """Keys written by earlier versions, which lack the workflow type."""
         self.touched_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def keys(self) -> Set[bytes]:
-        """Return the keys of the open ones, as they are at any time."""
+        """Return a live view of the keys of open starts."""
         return self._open.keys()
 
     def key_of(self, tenant: str, workflow_type: str, workflow_id: str, task_id: str) -> bytes:
-        """Return the key of a task's open start, else the key that one would have."""
+        """Return the key of a task's open start, or the key that a new one would have."""
         key = start_key(tenant, workflow_type, workflow_id, task_id)
         if self._old and key not in self._open:
             old = old_start_key(tenant, workflow_id, task_id)
@@ -76,23 +76,23 @@ class OpenPredictions:
         return self._open.get(key)
 
     def values(self) -> Collection[OpenPredictionRow]:
-        """Return the open ones."""
+        """Return the open starts."""
         return self._open.values()
 
     @property
     def next_expiry(self) -> float:
-        """The clock, Unix ms, before which none expires."""
+        """Time (Unix ms) before which none expires."""
         return self._expiry[0][0] + START_LIFE_MS + 1 if self._expiry else inf
 
     def restore(self, key: bytes, raw: bytes) -> None:
-        """Take up one row of the table."""
+        """Restore one row of the table."""
         self._open[key] = start = decode_start(raw)
         if is_old_start(key):
             self._old.add(key)
         heapq.heappush(self._expiry, (self._arrived(start.timestamp), key))
 
-    def judge_again(self) -> None:
-        """Ask anew when the open ones arrived: the partition's clock goes by clock records now."""
+    def recompute_ages(self) -> None:
+        """Judge the age of open starts by clock records from now on."""
         self._expiry = [(self._arrived(start.timestamp), key) for key, start in self._open.items()]
         heapq.heapify(self._expiry)
 
@@ -107,7 +107,7 @@ class OpenPredictions:
         return replaces
 
     def close(self, key: bytes, offset: int) -> OpenPredictionRow | None:
-        """Return the open start and forget it; None where there is none."""
+        """Remove and return an open start; None where there is none."""
         start = self._open.pop(key, None)
         if start is None:
             return None
@@ -121,10 +121,10 @@ class OpenPredictions:
             self._touched[key] = before
         return start
 
-    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> int:
-        """Forget starts that waited for `START_LIFE_MS`, while there is room; return how many."""
-        oldest, expired = clock - START_LIFE_MS, 0
-        while room and self._expiry and self._expiry[0][0] < oldest:
+    def expire(self, clock: int, offset: int, budget: ExpiryBudget) -> list[bytes]:
+        """Close starts that waited for `START_LIFE_MS`, within the budget; return their keys."""
+        oldest, expired = clock - START_LIFE_MS, list[bytes]()
+        while budget and self._expiry and self._expiry[0][0] < oldest:
             timestamp, key = heapq.heappop(self._expiry)
             start = self._open.get(key)
             if start is None:
@@ -133,8 +133,8 @@ class OpenPredictions:
                 heapq.heappush(self._expiry, (arrived, key))
                 continue
             self.close(key, offset)
-            room.take(len(key))
-            expired += 1
+            budget.take(len(key))
+            expired.append(key)
         return expired
 
     def _touch(self, key: bytes, row: bytes) -> None:

@@ -1,7 +1,7 @@
-"""The numbers of a context: what was counted, what its learner keeps, and what it answers.
+"""The numbers of a context: counters, averages, its learner's state and its thresholds.
 
-Loose, or packed as words of eight bytes: those of many contexts, one behind the other, are an array
-for compiled code, and the words from `BODY` on are how a row ends.
+As an object, or packed in words of eight bytes: the words of many contexts, concatenated, are an
+array for kernels, and those from `BODY` on are the end of a row.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from processing.state.counters import empty
 SPECULATE, SUGGEST, AT, EXPLICIT, SPECULATIVE, SPECULATIVE_RIGHT = range(6)
 GAIN, COST, EXPLICIT_RIGHT, SUGGESTION, SUGGESTION_RIGHT, CONFIDENCE = range(6, 12)
 EXECUTED, EXECUTION, WASTED, SAVED, FEEDBACK, ACCEPTED, STATE = range(12, 19)
-"""Places of words. Whole numbers, but for what it answers, gain, cost, and what the learner keeps,
-which begins at `STATE`."""
+"""Indexes of words. Integers, except thresholds, gain, cost and the learner's state, which begins
+at `STATE`."""
 BODY: Final = GAIN
 _HEAD: Final = Struct("<16x4q24xq")  # AT to SPECULATIVE_RIGHT, SUGGESTION
 _counts: Final = itemgetter(
     EXPLICIT, EXPLICIT_RIGHT, SUGGESTION, SUGGESTION_RIGHT, SPECULATIVE, SPECULATIVE_RIGHT,
     CONFIDENCE, EXECUTED, EXECUTION, WASTED, SAVED, FEEDBACK, ACCEPTED,
 )  # fmt: skip
-"""Returns, of words, the counts in the order of `topics.schema.json_schema.Counts`."""
+"""Returns the counters among words, in the order of `topics.schema.json_schema.Counts`."""
 
 
 class ContextNumbers(msgspec.Struct, gc=False):
-    """Of one context. `at`: time of its newest outcome, Unix ms; `gain`, `cost`: moving
+    """Those of one context. `at`: time of its newest outcome, Unix ms; `gain`, `cost`: moving
     averages, ms; `counts`: see `topics.schema.json_schema.Counts`.
     """
 
@@ -42,7 +42,7 @@ class ContextNumbers(msgspec.Struct, gc=False):
     counts: list[int] = msgspec.field(default_factory=empty)
 
     def packed(self, answer: ThresholdPair) -> bytes:
-        """Return them as words."""
+        """Return the words, with the thresholds `answer`."""
         asked, asked_right, shown, shown_right, begun, begun_right, *sums = self.counts
         return _struct(len(self.state)).pack(
             *answer, self.at, asked, begun, begun_right, self.gain, self.cost, asked_right, shown,
@@ -51,7 +51,7 @@ class ContextNumbers(msgspec.Struct, gc=False):
 
 
 def unpacked(words: bytes) -> tuple[ContextNumbers, ThresholdPair]:
-    """Return numbers, and what they answer, from their words."""
+    """Return numbers and thresholds from their words."""
     found = _struct(len(words) // 8 - STATE).unpack(words)
     numbers = ContextNumbers(
         found[STATE:], found[AT], found[GAIN], found[COST], list(_counts(found))
@@ -60,7 +60,7 @@ def unpacked(words: bytes) -> tuple[ContextNumbers, ThresholdPair]:
 
 
 def head(words: bytes) -> tuple[int, int, int, int]:
-    """Return of a row's beginning what the numbers say: `at`, outcomes, speculated, hits."""
+    """Return what a row begins with: `at`, outcomes, speculated, hits."""
     at, asked, begun, begun_right, shown = _HEAD.unpack_from(words)
     return at, asked + shown + begun, begun, begun_right
 

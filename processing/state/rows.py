@@ -1,14 +1,14 @@
-"""Rows of the contexts table as bytes: the log epoch and the last offset applied come first.
+"""Encodes the rows of the contexts table; each begins with its version: log epoch and offset.
 
 Keys: `c` tenant 0x1f path (a context), `s` tenant 0x1f workflow type 0x1f workflow id 0x1f task id
-(an open start; in tables of old without the workflow type),
-`o` tenant 0x1f workflow type 0x1f spool id (how far a spool's events of a key were seen), `k` kind
-0x1f … (what control records said), `d` tenant 0x1f `default` (a tenant's learned default), `e`
-tenant 0x1f partition (what a partition knows of a tenant's workflow types), `@partition` (the
+(an open start; without the workflow type in tables of earlier versions),
+`o` tenant 0x1f workflow type 0x1f spool id (the last position of a spool and key), `k` kind
+0x1f … (state of control records), `d` tenant 0x1f `default` (a tenant's learned default), `e`
+tenant 0x1f partition (a partition's evidence of a tenant's workflow types), `@partition` (the
 applied offset). Every row is a pure function of a prefix of its partition's log.
 
-A row is deleted by a row that holds its version and nothing else: a tombstone has no version, and
-a late writer would bring the row back. The tombstone follows when no late writer can be left.
+A row is deleted by a row that holds only a version: a tombstone has no version, and a late writer
+could bring the row back. The tombstone follows when no late writer can be left.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ EVIDENCE: Final = b"e"
 _SEPARATOR: Final = SEPARATOR.encode()
 _VERSION = struct.Struct("<Qq")
 _LARGEST: Final = 2**53
-"""Epochs are Unix seconds, and no partition has so many records; Redis' Lua is exact up to it."""
+"""Epochs are Unix seconds, and no partition has so many records; Lua in Redis is exact up to it."""
 _CONTEXT = struct.Struct("<QqqQQQHB")
 _COUNTED = struct.Struct("<dd10Q")
 _HAS_COUNTS: Final = 0x8000
-"""Set in a row's policy version where what is counted follows: rows of old have none."""
+"""Set in a row's policy version where counters follow; rows of earlier versions have none."""
 _NEWEST = struct.Struct("<q")
 _OUTCOMES = struct.Struct("<Q")
 _SPOOL = struct.Struct("<QqQq")
 
 
 class ContextRow(NamedTuple):
-    """What is kept of one context. `at`: time of its newest outcome, Unix ms.
+    """The row of a context. `at`: time of its newest outcome, Unix ms.
 
     `gain` and `cost`: moving averages, ms; `counts`: see `processing.state.counters`.
     """
@@ -69,7 +69,7 @@ class OpenPredictionRow(msgspec.Struct, gc=False, array_like=True):
     """An open `speculation_start`, kept until its task completes, or for an hour.
 
     `timestamp`: the partition's clock as it arrived, Unix ms; in logs without clock records the
-    event's own. `user_id`: None also in rows of old.
+    event's own. `user_id`: None also in rows of earlier versions.
     """
 
     timestamp: int
@@ -82,15 +82,15 @@ class OpenPredictionRow(msgspec.Struct, gc=False, array_like=True):
 
 
 class TaskStateRow(msgspec.Struct, gc=False, array_like=True):
-    """The partition's own row. `clock`: what time it is, Unix ms, by clock records, or before the
-    first one the largest event time seen.
+    """The partition's own row. `clock`: Unix ms, by clock records, or before the first one the
+    largest event time seen.
 
     `expired`: contexts that were idle too long; `evicted`: those of tenants that had too many;
-    `forgotten` and `seeded`: those that operators had forgotten, or given a state. `idle_left`: as
-    this hour began, more contexts were idle than there was room to say so of.
+    `forgotten` and `seeded`: those that operators reset or seeded. `idle_left`: when this hour
+    began, more contexts were idle than the budget allowed to evict.
     `began`: the clock after the first clock record, 0 before it; `doubled`: how many clock records
     in a row were further ahead than the clock may move at once; `gaps`: (begin, end) of the times
-    in which nothing was witnessed. See `processing.state.clock`.
+    without clock records. See `processing.state.clock`.
     """
 
     clock: int = 0
@@ -109,7 +109,7 @@ class TaskStateRow(msgspec.Struct, gc=False, array_like=True):
 
 
 class SpoolRow(NamedTuple):
-    """The last position seen of a spool and key. `at`: the partition's clock then, Unix ms."""
+    """The last position of a spool and key. `at`: the partition's clock then, Unix ms."""
 
     position: int
     at: int
@@ -132,12 +132,12 @@ def default_key(tenant: str) -> bytes:
 
 
 def evidence_key(tenant: str, partition: int) -> bytes:
-    """Return the key of the row of what a partition knows of a tenant's workflow types."""
+    """Return the key of the row of a partition's evidence of a tenant's workflow types."""
     return EVIDENCE + f"{tenant}{SEPARATOR}{partition}".encode()
 
 
 def context_of(key: bytes) -> tuple[str, str]:
-    """Return (tenant, path) of the row key of a context, or of a default."""
+    """Return (tenant, path) from the row key of a context or a default."""
     tenant, _, path = key[1:].decode().partition(SEPARATOR)
     return tenant, path
 
@@ -151,18 +151,18 @@ def start_key(tenant: str, workflow_type: str, workflow_id: str, task_id: str) -
 
 
 def old_start_key(tenant: str, workflow_id: str, task_id: str) -> bytes:
-    """Return the key that earlier versions gave an open start's row, without a workflow type."""
+    """Return an open start's key as earlier versions wrote it, without the workflow type."""
     return START + f"{tenant}{SEPARATOR}{workflow_id}{SEPARATOR}{task_id}".encode()
 
 
 def without_type(key: bytes) -> bytes:
-    """Return the key that earlier versions gave the row of a start's key."""
+    """Return a start's key as earlier versions wrote it."""
     tenant, _workflow_type, rest = key.split(_SEPARATOR, 2)
     return tenant + _SEPARATOR + rest
 
 
 def is_old_start(key: bytes) -> bool:
-    """Return whether a row's key is that of a start, as earlier versions wrote it."""
+    """Return whether a key is that of a start as earlier versions wrote it."""
     return key.startswith(START) and key.count(_SEPARATOR) == 2
 
 
@@ -178,10 +178,10 @@ def version(row: bytes) -> tuple[int, int]:
 
 
 def is_row(key: bytes | None, row: bytes | None) -> bool:
-    """Return whether a record of the changelog may be a worker's row or tombstone.
+    """Return whether a record of the changelog can be a worker's row or tombstone.
 
-    Not where it has no key, is too short for a version, or has one that no log comes to, as nearly
-    all text does. Such a row would win over every row of a worker's.
+    It cannot without a key, too short for a version, or with a version that no log reaches, which
+    nearly all text has. Such a row would win over every row of a worker.
     """
     if row is None or key is None:
         return key is not None
@@ -192,7 +192,7 @@ def is_row(key: bytes | None, row: bytes | None) -> bool:
 
 
 def with_version(row: bytes, epoch: int, offset: int) -> bytes:
-    """Return `row` as it stands at another place of the log (a new epoch adopts old rows)."""
+    """Return `row` with another version (a new epoch adopts the rows of the old one)."""
     return _VERSION.pack(epoch, offset) + row[_VERSION.size :]
 
 
@@ -202,7 +202,7 @@ def deleted(epoch: int, offset: int) -> bytes:
 
 
 def is_deleted(row: bytes) -> bool:
-    """Return whether a row only says that there is none any more."""
+    """Return whether a row only marks a deletion."""
     return len(row) == _VERSION.size
 
 
@@ -217,7 +217,7 @@ def stale(ours: bytes | None, theirs: bytes | None) -> bool:
 
 @lru_cache(maxsize=256)
 def _context_struct(name: int, state: int, *, counted: bool) -> struct.Struct:
-    """Return what packs a context's row of a learner's name and a state of such lengths."""
+    """Return the struct of a context's row, given the lengths of learner name and state."""
     counts = _COUNTED.format[1:] if counted else ""
     return struct.Struct(f"{_CONTEXT.format}{name}s{counts}{state}d")
 
@@ -236,7 +236,7 @@ def encode_context(row: ContextRow) -> bytes:
 def encode_packed(
     epoch: int, offset: int, learner: str, policy_version: int, words: bytes
 ) -> bytes:
-    """Return what `encode_context` does of a context whose numbers are packed."""
+    """Return the bytes of a context's row, given its packed numbers."""
     at, outcomes, speculated, hits = head(words)
     name, layout = learner.encode(), policy_version | _HAS_COUNTS
     begin = _CONTEXT.pack(epoch, offset, at, outcomes, speculated, hits, layout, len(name))
@@ -284,7 +284,7 @@ def decode_start(raw: bytes) -> OpenPredictionRow:
 
 def encode_partition(row: TaskStateRow, epoch: int, offset: int) -> bytes:
     """Return the bytes of the partition's row, `offset` being its applied offset."""
-    # Rows of old do not have the last fields, and have to be the same to the byte.
+    # Without clock records, rows equal those of earlier versions, which lack the last fields.
     fields: object = row
     if not row.began:
         fields = msgspec.structs.astuple(row)[: _WITH_IDLE if row.idle_left else _WITH_IDLE - 1]
@@ -312,5 +312,5 @@ def control_row(body: bytes, epoch: int, offset: int) -> bytes:
 
 
 def control_body(raw: bytes) -> bytes:
-    """Return what a control record's row holds besides its version."""
+    """Return a control record's row without its version."""
     return raw[_VERSION.size :]

@@ -1,6 +1,7 @@
-"""Which deleted rows may be buried: those whose marker is older than any late writer.
+"""Tells when a deleted row may get a tombstone: once no late writer can be left.
 
-Says nothing about what is learned; only space is won, so a wall clock will do.
+Until then a row that holds only a version marks the deletion. Tombstones only save space and do not
+affect what is learned, so the wall clock is good enough.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Final
 from processing.state.rows import START, is_deleted
 
 BURY_AFTER_S: Final = 1_800.0
-"""How long a marker stays: well beyond the session of a worker that was stopped and woke up."""
+"""How long a marker stays: much longer than the session of a worker that was suspended."""
 BURY_STARTS_AFTER_S: Final = 300.0
-"""The same of a start. There are as many as predictions, and none is served: it is enough that no
-request is under way for so long."""
+"""The same for a start. There are as many as predictions, and none is published: it is enough that
+no request is in flight for so long."""
 MAX_AT_ONCE: Final = 10_000
 
 _Waiting = deque[tuple[float, bytes, bytes]]
@@ -24,7 +25,12 @@ _Waiting = deque[tuple[float, bytes, bytes]]
 class Tombstones:
     """The markers of one partition, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        bury_after_s: float = BURY_AFTER_S,
+        bury_starts_after_s: float = BURY_STARTS_AFTER_S,
+    ) -> None:
+        self._after_s, self._starts_after_s = bury_after_s, bury_starts_after_s
         self._starts: _Waiting = deque()
         self._others: _Waiting = deque()
 
@@ -36,10 +42,10 @@ class Tombstones:
                 waiting.append((now_s, key, row))
 
     def due(self, now_s: float) -> list[tuple[bytes, bytes]]:
-        """Return (key, marker) of those that are old enough by now, and forget them."""
+        """Remove and return (key, marker) of those that are old enough."""
         found: list[tuple[bytes, bytes]] = []
-        _take(self._others, now_s - BURY_AFTER_S, found)
-        _take(self._starts, now_s - BURY_STARTS_AFTER_S, found)
+        _take(self._others, now_s - self._after_s, found)
+        _take(self._starts, now_s - self._starts_after_s, found)
         return found
 
 

@@ -1,6 +1,6 @@
-"""Sums over what an arm answered, block by block, in memory that does not grow with the log.
+"""Sums over a policy's answers, block by block, in memory bounded by the number of contexts.
 
-Not here: what the sums say when all partitions are added up (`verdict`).
+Not here: adding up partitions (`replay.results.summary`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from replay.predictions.blocks import Block
 from replay.predictions.utility import TURN
 
 BAND: Final = (0.80, 0.90)
-"""Share of hits that source 000 aims at."""
+"""Target range of the share of hits."""
 WINDOW: Final = 50
-"""Speculations after which a context's share of hits is compared with the band (source 000)."""
+"""Speculations after which a context's share of hits is compared with the band."""
 _ROWS: Final = 400
-"""Most points of a series before two become one."""
+"""Most points of a series; then each two are merged."""
 _STRETCH: Final = 1024
-"""Most predictions of a stretch, unless two become one."""
+"""Most predictions of a time span, before merging."""
 
 
 class Point(msgspec.Struct, array_like=True, gc=False):
-    """One point of an arm's course: sums over the predictions of a stretch of time."""
+    """One point of a policy's timeline: sums over the predictions of a time span."""
 
     started: int
     hits: int
@@ -36,7 +36,7 @@ class Point(msgspec.Struct, array_like=True, gc=False):
     threshold: float
 
     def plus(self, other: Point) -> Point:
-        """Return both stretches as one."""
+        """Return the sum of both."""
         return Point(
             self.started + other.started,
             self.hits + other.hits,
@@ -46,7 +46,11 @@ class Point(msgspec.Struct, array_like=True, gc=False):
 
 
 class TimeBuckets:
-    """The stretches that all arms' points are sums over: few at first, longer as time goes on."""
+    """The time spans of all policies' points; they grow with the log.
+
+    `at`: event time of the first prediction (Unix ms); `counts`: predictions that count; `size`:
+    predictions of the next span.
+    """
 
     def __init__(self) -> None:
         self.at: list[int] = []
@@ -54,10 +58,7 @@ class TimeBuckets:
         self.size = 16
 
     def add(self, at: int, count: int) -> bool:
-        """Add a stretch, from an event time (Unix ms) on, of so many predictions that count.
-
-        Return whether each two stretches now are one: then `halve` the points.
-        """
+        """Add a span; return whether each two were merged: then `halve` the points."""
         self.at.append(at)
         self.counts.append(count)
         if len(self.at) <= _ROWS:
@@ -69,13 +70,13 @@ class TimeBuckets:
 
 
 def halve(points: Sequence[Point]) -> list[Point]:
-    """Return points with each two as one."""
+    """Return points with each two merged."""
     pairs = [points[n : n + 2] for n in range(0, len(points), 2)]
     return [pair[0].plus(pair[1]) if len(pair) > 1 else pair[0] for pair in pairs]
 
 
 class PolicyTotals:
-    """What one arm earned, by context and by group of workflows, and how its thresholds moved."""
+    """What one policy earned, by context and group of workflows, and how its thresholds moved."""
 
     def __init__(self) -> None:
         self.groups = [0.0] * GROUPS
@@ -97,7 +98,7 @@ class PolicyTotals:
         self._right: list[int] = []
 
     def grow(self, contexts: int) -> None:
-        """Make room for so many contexts."""
+        """Extend all columns to so many contexts."""
         more = contexts - len(self.hits)
         if more <= 0:
             return
@@ -110,15 +111,15 @@ class PolicyTotals:
             places.extend([-1.0] * more)
 
     def add(self, block: Block, answers: Answers, contexts: int) -> None:
-        """Add what was answered to the predictions of a block."""
+        """Add the answers to the predictions of a block."""
         self.grow(contexts)
         started = list(map(ge, block.confidence, answers.thresholds))
         for place in block.not_startable:
             started[place] = False
         self._earn(block, started)
-        self._follow(block, started, answers.thresholds)
+        self._add_points(block, started, answers.thresholds)
         if answers.served:
-            self._move(block, answers.served)
+            self._add_turns(block, answers.served)
         if answers.suggest:
             self._count_modes(block, answers)
 
@@ -133,8 +134,10 @@ class PolicyTotals:
             modes[place] += 1
             modes[place + 1] += correct
 
-    def _follow(self, block: Block, started: Sequence[bool], thresholds: Sequence[float]) -> None:
-        """Add a point for each stretch of time."""
+    def _add_points(
+        self, block: Block, started: Sequence[bool], thresholds: Sequence[float]
+    ) -> None:
+        """Add a point for each time span."""
         begin = 0
         if block.not_startable:
             thresholds = [
@@ -168,10 +171,10 @@ class PolicyTotals:
             groups[group] += worth
             seen[leaf] = window = seen[leaf] + 1
             if window == WINDOW:
-                self._look(leaf)
+                self._close_window(leaf)
 
-    def _look(self, leaf: int) -> None:
-        """Compare a full window with the band."""
+    def _close_window(self, leaf: int) -> None:
+        """Compare the share of hits of a full window with the band."""
         right = self.hits[leaf] - self._right[leaf]
         self._seen[leaf] = 0
         self._right[leaf] = self.hits[leaf]
@@ -179,8 +182,8 @@ class PolicyTotals:
         if BAND[0] <= right / WINDOW <= BAND[1]:
             self.in_band[leaf] += 1
 
-    def _move(self, block: Block, served: Sequence[float]) -> None:
-        """Follow each context's threshold: where it turns, and since when it stays."""
+    def _add_turns(self, block: Block, served: Sequence[float]) -> None:
+        """Track each context's threshold: turning points, and since when it is stable."""
         last, extremes, anchors = self.served, self._extreme, self._anchor
         directions, up, down = self._direction, TURN, -TURN
         if served.count(served[0]) == len(served) and all(

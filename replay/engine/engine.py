@@ -1,69 +1,41 @@
-"""The engine: predictions in their order go in, every arm answers and learns, sums come out.
+"""The backtest engine: predictions go in in their order, sums per policy come out.
 
-A prediction may be asked about long before its truth is known, as in the log it came: each arm
-answers with what it knew when it was asked. Not here: where predictions come from (`histories`).
+A prediction may be asked about long before its outcome is known, as in its log: each policy answers
+with what it knew then. Not here: where predictions come from (`replay.sources`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
-from headstart.experiments import GROUPS
 from learners.outcome import Outcome
 from learners.policy import Policy
-from replay.engine.accumulators import PolicyTotals, TimeBuckets
-from replay.engine.ground_truth import Drifts, Hindsight, Reliability
-from replay.engine.policy_runners import Answers, LiveRunner, PolicyRunner, arm_of
+from replay.engine.accumulators import PolicyTotals
+from replay.engine.context_registry import ContextRegistry
+from replay.engine.open_block import OpenBlock
+from replay.engine.policy_runners import Answers, LiveRunner, PolicyRunner, runner_for
+from replay.engine.split_sums import Split, SplitSums
 from replay.engine.timeline import Timeline
 from replay.predictions.assumptions import Basis
-from replay.predictions.blocks import Block, Chain, FirstOutcome, Question, Step, TimeSpan
+from replay.predictions.blocks import Chain, Question
+from replay.predictions.stakes import StakesHistory
 
 LIVE: Final = "live"
-"""The name of the arm that did what the executors did."""
+"""The name of the runner that does what the executors did."""
 MOST_CONTEXTS: Final = 50_000
-"""Contexts of one partition that are kept apart; what comes beyond is judged by its parent."""
+"""Contexts of one partition that are told apart; the rest are judged by their parent."""
 AT_ONCE: Final = 1024
-"""Predictions judged at once: more make no policy faster."""
-
-
-class Split(NamedTuple):
-    """Where sums begin to be kept apart: an event time (Unix ms), or a number of predictions."""
-
-    at: int | None = None
-    number: int | None = None
-
+"""Predictions of a block: more make no policy faster."""
 
 AnswerObserver = Callable[[str, Sequence[str], Answers], None]
-"""Is told, for each arm, the finest known path of each prediction of a block, and the answers."""
-
-
-@dataclass
-class SplitSums:
-    """The sums of one stretch of the history (there are two where settings are searched)."""
-
-    tallies: dict[str, PolicyTotals]
-    course: TimeBuckets = field(default_factory=TimeBuckets)
-    hindsight: Hindsight = field(default_factory=Hindsight)
-    reliability: Reliability = field(default_factory=Reliability)
-    drifts: Drifts = field(default_factory=Drifts)
-    counts: list[int] = field(default_factory=list)
-    """Of each context, how many predictions were learned from."""
-    not_startable: dict[int, int] = field(default_factory=dict)
-    """Of each context that has any, how many of them no policy could have started."""
-    reasons: dict[str, int] = field(default_factory=dict)
-    """Why, and how many."""
-    members: list[int] = field(default_factory=lambda: [0] * GROUPS)
-    first: int = 0
-    last: int = 0
+"""Called per policy and block with the finest known path of each prediction, and the answers."""
 
 
 class BacktestEngine:
-    """Walks arms over the predictions of one partition.
+    """Runs policies over the predictions of one partition.
 
-    `split`: from where on sums are kept apart. `told`: see `AnswerObserver`. `timed`: whether it is
-    noted when predictions were judged.
+    `split`: where a second part of the sums begins. `timed`: whether `timeline` is kept.
     """
 
     def __init__(
@@ -74,71 +46,43 @@ class BacktestEngine:
         suggest: bool = False,
         split: Split | None = None,
         most_contexts: int = MOST_CONTEXTS,
-        told: AnswerObserver | None = None,
+        observer: AnswerObserver | None = None,
         timed: bool = False,
     ) -> None:
-        self._arms: dict[str, PolicyRunner] = {
-            name: arm_of(policy, suggest=suggest) for name, policy in policies.items()
+        self.runners: dict[str, PolicyRunner] = {
+            name: runner_for(policy, suggest=suggest) for name, policy in policies.items()
         }
         if live:
-            self._arms[LIVE] = LiveRunner()
-        self._split, self._most, self._told = split, most_contexts, told
+            self.runners[LIVE] = LiveRunner()
+        self._split, self._observer = split, observer
         self.timeline = Timeline() if timed else None
-        self.places: list[tuple[str, str]] = []
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._known: list[bool] = []
-        self.parts = [self._part()]
-        self._steps: list[Step] = []
-        self._groups: list[int] = []
-        self._births: list[FirstOutcome] = []
-        self._questions: list[Question] = []
-        self._stretches: list[TimeSpan] = []
-        self._begun = self._since = 0
-        """Judged predictions, and steps, before the present stretch of the course."""
-        self._apart = self._apart_before = 0
-        """Judged predictions that do not count: of the present stretch, and of all before it."""
-        self._end = self.parts[0].course.size
-        self._levels: list[int] = []
-        self._asked: dict[int, int] = {}
-        self._next = self._oldest = 0
-        self.clock = self.judged = self.beyond = 0
+        self.contexts = ContextRegistry(most_contexts)
+        self.chain = self.contexts.chain
         self.basis = Basis()
-        """What the guesses' worth rests on: counted by the history that is read."""
+        """What the worth of guesses rests on; counted by the reader."""
+        self._stakes = StakesHistory[int]()
+        self.parts = [self._new_part()]
+        self._block = OpenBlock(self.parts[0].buckets)
+        self._not_startable = 0
+        """Predictions that could not be started, of all time spans before the present one."""
+        self._asked: dict[int, int] = {}
+        """The finest known context of each open question, by its number."""
+        self._next = self._oldest = 0
+        self._clock = self.judged = 0
 
-    def _part(self) -> SplitSums:
-        return SplitSums({name: PolicyTotals() for name in self._arms})
-
-    @property
-    def arms(self) -> Mapping[str, PolicyRunner]:
-        """Every arm by name."""
-        return self._arms
-
-    def chain(self, tenant: str, paths: Sequence[str]) -> Chain:
-        """Return the numbers of a prediction's contexts, coarse to fine; it has one at least."""
-        numbers: list[int] = []
-        for path in paths:
-            number = self._numbers.get((tenant, path))
-            if number is None:
-                if len(self.places) >= self._most and numbers:
-                    self.beyond += 1
-                    break
-                number = self._numbers[tenant, path] = len(self.places)
-                self.places.append((tenant, path))
-                self._known.append(False)
-            numbers.append(number)
-        return tuple(numbers)
+    def _new_part(self) -> SplitSums:
+        return SplitSums({name: PolicyTotals() for name in self.runners})
 
     def ask(self, chain: Chain) -> int:
         """Note that a prediction is asked about now; return its number for `judge`."""
-        number = self._next
+        number, level, block = self._next, self.contexts.finest_known(chain), self._block
         self._next += 1
-        level = self._level(chain)
         self._asked[number] = level
-        self._questions.append(Question(number, len(self._groups), level))
-        self._steps.append((chain, None, number))
-        if len(self._steps) - self._since > 4 * self.parts[-1].course.size:
-            self._bound()
-            if len(self._steps) > 4 * AT_ONCE:
+        block.questions.append(Question(number, len(block.group), level))
+        block.steps.append((chain, None, number))
+        if block.is_span_long():
+            self._not_startable += block.end_span()
+            if len(block.steps) > 4 * AT_ONCE:
                 self.flush()
         return number
 
@@ -148,174 +92,83 @@ class BacktestEngine:
         return self._next
 
     def judge(self, chain: Chain, outcome: Outcome, group: int, asked: int = -1) -> None:
-        """Judge a prediction, now that its truth is known, and let every arm learn from it.
+        """Judge a prediction whose outcome is known, and have every policy learn from it.
 
         `asked`: its number from `ask`; -1: it is asked about just now.
         `group`: of its workflow, from 0 to GROUPS - 1.
         """
-        if self._split is not None and self._past(self._split, outcome.timestamp):
-            self.clock = max(self.clock, outcome.timestamp)
-            self.flush()
+        if self._split is not None and self._is_past(self._split, outcome.timestamp):
+            self._clock = max(self._clock, outcome.timestamp)
             self._split = None
-            self.parts.append(self._part())
-            self._end = self.parts[-1].course.size
+            self.flush(self._new_part())
+        block = self._block
         level = self._asked.pop(asked) if asked >= 0 else -1
-        if self._told is not None:
-            self._levels.append(self._level(chain) if level < 0 else level)
-        self._steps.append((chain, outcome, asked))
-        if not self._known[chain[-1]]:
-            self._bear(chain, len(self._groups))
-        self._groups.append(group)
-        if outcome.not_startable:
-            self._apart += 1
-        self._catch_up()
-
-    def judge_all(self, steps: Sequence[Step], groups: Sequence[int]) -> None:
-        """Judge predictions that are asked about just now, as `judge` does one.
-
-        All of them could have been started.
-        """
-        if self._split is not None or self._told is not None:
-            for (chain, outcome, _), group in zip(steps, groups, strict=True):
-                assert outcome is not None
-                self.judge(chain, outcome, group)
-            return
-        begin, known = 0, self._known
-        while begin < len(steps):
-            end = begin + self._end - len(self._groups)
-            piece = steps[begin:end]
-            for place, (chain, _, _) in enumerate(piece, len(self._groups)):
-                if not known[chain[-1]]:
-                    self._bear(chain, place)
-            self._steps += piece
-            self._groups += groups[begin:end]
-            begin = end
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        """End a stretch of the course that is full, and a block."""
-        if len(self._groups) >= self._end:
-            self._bound()
-            if len(self._groups) >= AT_ONCE:
+        if self._observer is not None:
+            block.levels.append(self.contexts.finest_known(chain) if level < 0 else level)
+        block.worth.append(outcome.gain if outcome.correct else -outcome.cost)
+        block.known.append(self._stakes.known(chain, outcome))
+        block.steps.append((chain, self._stakes.learn(chain, outcome), asked))
+        block.first_outcomes += self.contexts.add_outcome(chain, len(block.group))
+        block.group.append(group)
+        block.not_startable += bool(outcome.not_startable)
+        if len(block.group) >= block.span_end:
+            self._not_startable += block.end_span()
+            if len(block.group) >= AT_ONCE:
                 self.flush()
 
-    def _bound(self) -> None:
-        """End a stretch of the course."""
-        course, steps, place = self.parts[-1].course, self._steps, self._since
-        if count := len(self._groups) - self._begun:
-            while (first := steps[place][1]) is None:
-                place += 1
-            halves = course.add(first.timestamp, count - self._apart)
-            self._apart_before += self._apart
-            self._apart = 0
-            self._stretches.append(TimeSpan(len(self._groups), first.timestamp, halves))
-        self._begun, self._since = len(self._groups), len(steps)
-        self._end = self._begun + course.size
-
-    def _bear(self, chain: Chain, place: int) -> None:
-        """Note which contexts have their first outcome at a place of this block."""
-        parent = -1
-        for context in chain:
-            if not self._known[context]:
-                self._known[context] = True
-                self._births.append(FirstOutcome(place, parent, context))
-            parent = context
-
-    def _past(self, split: Split, at: int) -> bool:
+    def _is_past(self, split: Split, at: int) -> bool:
         if split.number is not None:
-            apart = self._apart_before + self._apart
-            return self.judged + len(self._groups) - apart >= split.number
+            block = self._block
+            seen = self.judged + len(block.group)
+            return seen - self._not_startable - block.not_startable >= split.number
         return split.at is not None and at >= split.at
 
-    def _level(self, chain: Chain) -> int:
-        """Return the finest context that anything is known of; the coarsest where nothing is."""
-        known = self._known
-        for each in reversed(chain):
-            if known[each]:
-                return each
-        return chain[0]
-
-    def flush(self) -> None:
-        """Let the arms catch up with everything that was said so far."""
-        self._bound()
-        part, contexts = self.parts[-1], len(self.places)
-        block = Block(
-            self._steps, contexts, self._births, self._questions, self._groups,
-            stretches=self._stretches,
-        )  # fmt: skip
-        if self._steps:
-            self._count(block, part, contexts)
-            for name, arm in self._arms.items():
-                answers = arm.run(block)
+    def flush(self, next_part: SplitSums | None = None) -> None:
+        """Run the policies over everything so far; `next_part`: takes the sums from here on."""
+        part, opened = self.parts[-1], self._block
+        self._not_startable += opened.end_span()
+        block = opened.closed(len(self.contexts))
+        if next_part is not None:
+            self.parts.append(next_part)
+        self._block = OpenBlock(self.parts[-1].buckets)
+        if block:
+            self._clock = max(self._clock, *[each.timestamp for each in block.outcomes])
+        if block.steps:
+            part.count(block, self._clock)
+            if self.timeline is not None:
+                self.timeline.add(block.outcomes)
+            for name, runner in self.runners.items():
+                answers = runner.run(block)
                 if block:
-                    self._add(name, part, block, answers)
+                    part.totals[name].add(block, answers, block.contexts)
+                    if self._observer is not None:
+                        places = self.contexts.places
+                        self._observer(name, [places[each][1] for each in opened.levels], answers)
         if block:
-            part.hindsight.add(block)
-            part.reliability.add(block)
-            part.drifts.add(block)
+            part.add(block)
         self.judged += len(block)
-        self._steps, self._groups, self._levels = [], [], []
-        self._births, self._questions, self._stretches = [], [], []
-        self._begun = self._since = 0
-        self._end = part.course.size
-        self._drop()
+        self._drop_forgotten()
 
-    def _drop(self) -> None:
-        """Drop what `forget` said, now that the arms have heard of all of it."""
-        asked, oldest = self._asked, self._oldest
-        gone = 0
-        while asked and (first := next(iter(asked))) < oldest:
-            del asked[first]
-            gone += 1
-        if gone:
-            for arm in self._arms.values():
-                arm.forget(oldest)
-
-    def _add(self, name: str, part: SplitSums, block: Block, answers: Answers) -> None:
-        part.tallies[name].add(block, answers, len(self.places))
-        if self._told is not None:
-            self._told(name, [self.places[level][1] for level in self._levels], answers)
-
-    def _count(self, block: Block, part: SplitSums, contexts: int) -> None:
-        counts, nth, members = part.counts, block.nth, part.members
-        if len(counts) < contexts:
-            counts.extend([0] * (contexts - len(counts)))
-        if block.not_startable:
-            self._count_apart(block, part)
-        for group in block.group:
-            members[group] += 1
-        for leaf in block.leaf:
-            counts[leaf] = count = counts[leaf] + 1
-            nth.append(count)
-        if self.timeline is not None:
-            self.timeline.add(block.outcomes)
-        if block:
-            self.clock = max(self.clock, *[each.timestamp for each in block.outcomes])
-            for stretch in block.stretches:
-                part.first = part.first or stretch.at
-            part.last = max(part.last, self.clock)
-
-    @staticmethod
-    def _count_apart(block: Block, part: SplitSums) -> None:
-        """Count predictions that no policy could have started, and take them from what counts."""
-        for place in block.not_startable:
-            leaf, reason = block.leaf[place], block.outcomes[place].not_startable
-            part.not_startable[leaf] = part.not_startable.get(leaf, 0) + 1
-            part.reasons[reason] = part.reasons.get(reason, 0) + 1
-            part.members[block.group[place]] -= 1
+    def _drop_forgotten(self) -> None:
+        """Drop what `forget` named, now that the policies have run over all of it."""
+        before = len(self._asked)
+        while self._asked and (first := next(iter(self._asked))) < self._oldest:
+            del self._asked[first]
+        if len(self._asked) < before:
+            for runner in self.runners.values():
+                runner.forget(self._oldest)
 
     def reset(self, holds: Callable[[str, str], bool]) -> None:
-        """Have every arm forget the contexts, by tenant and path, that are to learn anew."""
-        known = self._known
-        gone = [n for n, place in enumerate(self.places) if known[n] and holds(*place)]
-        if not gone:
+        """Have every policy forget the contexts that a predicate of tenant and path holds for."""
+        contexts = self.contexts.matching(holds)
+        if not contexts:
             return
         self.flush()
-        for context in gone:
-            known[context] = False
-        for arm in self._arms.values():
-            arm.reset(gone)
+        self.contexts.reset(contexts)
+        self._stakes.reset(set(contexts))
+        for runner in self.runners.values():
+            runner.reset(contexts)
 
     def forget(self, before: int) -> None:
-        """Forget the predictions of numbers below `before`, which nobody will judge any more."""
+        """Forget the predictions of numbers below `before`, which will not be judged."""
         self._oldest = before

@@ -1,4 +1,4 @@
-"""What the predictions themselves say, whatever the policy: hindsight, reliability, drift."""
+"""Figures of the predictions that do not depend on the policy: hindsight, reliability, drift."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Bin(msgspec.Struct, array_like=True, gc=False):
 
 
 class Drift(msgspec.Struct, array_like=True, gc=False):
-    """A change found: where, when, and whether for the better.
+    """A detected change. `better`: towards more right predictions.
 
     `at`: event time, Unix ms; `number`: of the prediction within its unit.
     """
@@ -44,8 +44,8 @@ class Drift(msgspec.Struct, array_like=True, gc=False):
 
 
 class Hindsight:
-    """What the best fixed threshold of each context would have earned, and always; and how often
-    it was right."""
+    """By context: what the best fixed threshold and always starting would have earned, and how
+    many predictions were right."""
 
     def __init__(self) -> None:
         self._values: dict[int, array[float]] = {}
@@ -82,7 +82,7 @@ class Hindsight:
             self._values[leaf] = grid
 
     def best(self, leaf: int) -> float:
-        """Return what a context's best threshold earns; refusing everything is among them."""
+        """Return what a context's best threshold earns; 0 where starting nothing is best."""
         own = self._values.get(leaf)
         if own is None:
             return 0.0
@@ -94,7 +94,7 @@ class Hindsight:
 def _startable(
     block: Block,
 ) -> Iterator[tuple[int, Sequence[float], Sequence[float], Sequence[bool]]]:
-    """Yield each finest context with worth, confidence and truth of what could be started there."""
+    """Yield each finest context with worth, confidence and outcome of what could be started."""
     for leaf, worths in block.worths.items():
         run = block.runs[leaf]
         columns = worths, run.confidence, run.correct
@@ -110,7 +110,7 @@ def _grid() -> array[float]:
 
 
 class Reliability:
-    """Confidence against truth, in bins."""
+    """Confidence against outcome, in bins."""
 
     def __init__(self) -> None:
         self._counts = [0] * (BINS + 1)
@@ -119,7 +119,7 @@ class Reliability:
 
     @property
     def bins(self) -> list[Bin]:
-        """The bins, a hundredth each; the last one is of what is quite sure."""
+        """The bins, a hundredth each; the last one has a confidence of 1."""
         columns = self._counts, self._right, self._confidence, self._gain, self._cost
         return [Bin(*each) for each in zip(*columns, strict=True)]
 
@@ -142,7 +142,7 @@ class Reliability:
 
 
 class Drifts:
-    """Page-Hinkley (1954) on truth minus confidence, both sides, one for each workflow type."""
+    """Page-Hinkley (1954) on outcome minus confidence, two-sided, for each workflow type."""
 
     def __init__(self) -> None:
         self.found: list[Drift] = []
@@ -176,7 +176,7 @@ class Drifts:
 
 
 def merged(parts: Sequence[Sequence[Bin]]) -> list[Bin]:
-    """Return the bins of several partitions added up."""
+    """Return the sums of several partitions' bins."""
     return [
         Bin(
             sum(each.count for each in same),

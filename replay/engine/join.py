@@ -1,14 +1,13 @@
-"""Records to predictions, by the very core that the threshold agent runs.
+"""Joins the records of a partition to predictions with outcomes, by the threshold agent's own core.
 
-Duplicates, refused records, lanes, joins and expiry are the core's; here it only is listened to.
-Not here: what is done with predictions (`judge`).
+Duplicates, rejected records, joins, expiry and clock are the core's; this is its outcome sink. Not
+here: what is done with predictions (`BacktestEngine`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,372 +15,203 @@ from headstart.experiments import workflow_group
 from headstart.keys import context_paths
 from learners.constant import Always
 from learners.outcome import Outcome
-from processing.apply.per_event import outcome_of
 from processing.config import LearningConfig
-from processing.contexts.cache import ContextCache
-from processing.contexts.levels import ContextKey
-from processing.control.learned_defaults import LearnedDefaults
-from processing.control.learner_assignments import LearnerAssignments, matcher
+from processing.contexts.levels import ContextKey, context_key_getter
 from processing.records.batch import RecordBatch
-from processing.state.open_predictions import START_LIFE_MS, task_of
-from processing.state.rows import OpenPredictionRow
-from processing.task import Checkpoint, PartitionTask, decoded
+from processing.state.open_predictions import START_LIFE_MS
+from processing.state.rows import SPOOL
+from processing.task import PartitionTask
 from replay.engine.engine import BacktestEngine
 from replay.log.replay import commits
 from replay.predictions.assumptions import Assumed
-from replay.predictions.blocks import Chain, Step
+from replay.predictions.blocks import Chain
+from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT
-from replay.predictions.unjoined import Filter, FilteredStarts
+from replay.predictions.unjoined import Filter
 from replay.predictions.what_if import PayoffScales
-from topics.control.messages import Clock, Control, Reset
-from topics.schema.event_structs import EventFields, PredictionFields, ResultFields
+from topics.schema.event_structs import EventFields
 
-MOST_NAMED: Final = 20
-"""Refused events kept in words; all are counted."""
+MOST_CHAINS: Final = 100_000
+"""Paths whose contexts are cached."""
 
 
-@dataclass
-class Notes:
-    """What was read, and what of it was no prediction.
+class _Prediction(NamedTuple):
+    """A prediction: its contexts (none where it is filtered out), the group of its workflow, the
+    guessed tool where that matters, and why it could not be started ("": it could).
 
-    `unmatched`: completions that say no outcome and have no open start; `unresolved`: starts that
-    no completion followed, within an hour or up to the end of what was read; both of what the
-    filter leaves.
+    `number`: that of the engine where a start opened it; -1 otherwise.
     """
 
-    records: int = 0
-    events: int = 0
-    predictions: int = 0
-    duplicates: int = 0
-    unmatched: int = 0
-    unresolved: int = 0
-    refused: int = 0
-    filtered: int = 0
-    scaled: list[str] = field(default_factory=list)
-    """Tools with a scale of their own that were guessed, once for each unit."""
-    named: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    def took(self, partition: int, commit: Checkpoint) -> None:
-        """Count what came of one step."""
-        self.events += commit.events
-        self.refused += len(commit.dead_letters)
-        for letter in commit.dead_letters[: MOST_NAMED - len(self.named)]:
-            self.named.append(f"partition {partition}, offset {letter.offset}: {letter.reason}")
-
-    def add(self, other: Notes) -> None:
-        """Add another partition's."""
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
-        del self.named[MOST_NAMED:]
+    chain: Chain
+    group: int
+    tool: str | None
+    not_startable: str
+    number: int = -1
 
 
-def _rules(levels: Sequence[str]) -> LearningConfig:
-    """Return rules by which predictions alone are passed on; what they teach is the judge's."""
-    return LearningConfig(Always(), levels, feedback_weight=0)
-
-
-class _Found(NamedTuple):
-    """Where a prediction belongs: its contexts (none where it is filtered out), the group of its
-    workflow, and the guessed tool, where that matters; why it could not be started ("": it could).
-    """
-
-    chain: Chain = ()
-    group: int = 0
-    tool: str | None = None
-    not_startable: str = ""
-
-
-class _Asked(tuple[str | None, ...]):
-    """The levels of a prediction's context, with what is to be known when it is judged."""
-
-    number: int
-    found: _Found
-
-
-class _Heard(ContextCache):
-    """Stands where the agent has its contexts, and passes on what they would learn."""
+class EnginePredictions:
+    """Passes the predictions of a partition, with their outcomes, to a backtest engine."""
 
     def __init__(
         self,
-        judge: BacktestEngine,
+        engine: BacktestEngine,
         levels: Sequence[str],
-        epoch: int,
         chosen: Filter,
         scales: PayoffScales,
         assumed: Assumed,
     ) -> None:
-        super().__init__(
-            _rules(levels),
-            LearnerAssignments(epoch),
-            LearnedDefaults(epoch),
-            epoch,
-            lambda _: None,
-            most=0,
-        )
-        self._judge = judge
-        self.filtered = self.unmatched_elsewhere = 0
-        self._chosen, self._scales = chosen, scales
-        self.scaled, self._unmet = bool(scales), scales.named
-        self._assumed = assumed
-        self.plain = not (scales or assumed)
-        """Whether outcomes are judged as they are recorded."""
-        self.result: ResultFields | None = None
-        """What the completion says that is being learned from."""
-        self.start_not_startable = ""
-        """Why the start of this completion could not be started, as far as it says."""
-        self.chain_of: dict[ContextKey, Chain] = {}
-        """Of places that belong to this partition; none where they are filtered out."""
-        self._now = _Found()
+        self._engine, self._levels, self._chosen = engine, tuple(levels), chosen
+        self._scales, self._assumed, self._not_guessed = scales, assumed, scales.named
+        self._scaled, self._assumes = bool(scales), bool(assumed)
+        self._path_of = context_key_getter(levels)
+        self._chains: dict[ContextKey, Chain] = {}
+        self._open: dict[bytes, _Prediction] = {}
+        """Those of open starts, by the start's key."""
+        self.filtered = self.unmatched_elsewhere = self._unresolved_elsewhere = 0
 
-    def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
-        """Return the levels, and note that a prediction is asked about that is not judged yet."""
-        place = self.place_of(event)
-        levels = place[2:]
-        chain = self.chain_of.get(place)
-        if chain is None:
-            chain = self._chain_at(place)
-        tool, prediction = None, event.data.prediction if event.data else None
-        if self.scaled:
-            tool = (prediction.tool_id if prediction else None) or event.tool_id
-        reason = (prediction.not_startable if prediction else None) or ""
-        self._now = now = _Found(chain, workflow_group(event.workflow_id), tool, reason)
-        if event.event_type != "speculation_start":
-            return levels
-        asked = _Asked(levels)
-        asked.number = self._judge.ask(chain) if chain else -1
-        asked.found = now
-        return asked
+    def opened(self, key: bytes, path: ContextKey, event: EventFields) -> None:
+        """Ask the engine about a prediction whose outcome comes later."""
+        prediction = self._prediction(path, event)
+        if prediction.chain:
+            prediction = prediction._replace(number=self._engine.ask(prediction.chain))
+        self._open[key] = prediction
+
+    def closed(self, key: bytes, *, completed: bool) -> None:
+        """Forget the prediction of a start."""
+        if not self._open.pop(key).chain and not completed:
+            self._unresolved_elsewhere += 1
 
     def learn(
         self,
-        tenant: str,  # noqa: ARG002
-        workflow_type: str,  # noqa: ARG002
-        levels: tuple[str | None, ...],
+        path: ContextKey,
         outcome: Outcome,
-        offset: int,  # noqa: ARG002
+        completion: EventFields,
+        start: bytes | None,
+        stated: bool,
     ) -> None:
-        """Pass on one outcome: of a start, or of the event whose levels were asked for last."""
-        number, found = -1, self._now
-        if type(levels) is _Asked:
-            number, found = levels.number, levels.found
-        chain, group, tool, reason = found
+        """Pass on one outcome."""
+        opened = None if start is None else self._open[start]
+        prediction = self._prediction(path, completion) if opened is None or stated else opened
+        chain, group, tool, reason, number = prediction
         if not chain:
             self.filtered += 1
             return
-        reason = reason or self.start_not_startable
+        if opened is not None:
+            reason = reason or opened.not_startable
         if reason and not outcome.speculated:
             outcome = msgspec.structs.replace(outcome, not_startable=reason)
-            outcome = self._assumed.counted(outcome, self._judge.basis)
-        outcome = self.price(outcome, self.result)
-        if self.scaled:
+            outcome = self._assumed.counted(outcome, self._engine.basis)
+        if self._assumes or not (outcome.gain if outcome.correct else outcome.cost):
+            result = completion.data.result if completion.data else None
+            outcome = self._assumed.priced(
+                outcome,
+                self._engine.basis,
+                gain_known=result is not None and result.gain_ms is not None,
+                cost_known=result is not None and result.cost_ms is not None,
+            )
+        if self._scaled:
             outcome = self._scales.applied(outcome, tool)
-            self._unmet.discard(tool or "")
-        self._judge.judge(chain, outcome, group, number)
+            self._not_guessed.discard(tool or "")
+        self._engine.judge(chain, outcome, group, number)
 
-    def price(self, outcome: Outcome, result: ResultFields | None) -> Outcome:
-        """Return an outcome with what is assumed where its completion says no gain or cost."""
-        return self._assumed.priced(
-            outcome,
-            self._judge.basis,
-            gain_known=result is not None and result.gain_ms is not None,
-            cost_known=result is not None and result.cost_ms is not None,
-        )
-
-    def met(self) -> set[str]:
-        """Return the tools with a scale of their own that were guessed."""
-        return self._scales.named - self._unmet
-
-    def _chain_at(self, place: ContextKey) -> Chain:
-        """Return the numbers of a context, none where it is filtered out."""
-        tenant, workflow_type, *levels = place
+    def unmatched(self, completion: EventFields) -> None:
+        """Count a completion without a start that the filter leaves out, as far as it says."""
+        tenant, workflow_type, *levels = self._path_of(completion)
         assert tenant is not None
         assert workflow_type is not None
-        values = dict(zip(self.levels, levels, strict=True))
-        chain: Chain = ()
-        if self._chosen.holds(tenant, workflow_type, values.get("domain")):
-            paths = context_paths(workflow_type, values.get, self.levels)
-            chain = self._judge.chain(tenant, (ROOT, *paths))
-        if len(self.chain_of) > 100_000:
-            self.chain_of.clear()
-        self.chain_of[place] = chain
-        return chain
-
-    def unmatched(self, event: EventFields) -> None:
-        """Note a completion without a start, by what it says of its place."""
-        tenant, workflow_type, *levels = self.place_of(event)
-        assert tenant is not None
-        assert workflow_type is not None
-        domain = dict(zip(self.levels, levels, strict=True)).get("domain")
+        domain = dict(zip(self._levels, levels, strict=True)).get("domain")
         self.unmatched_elsewhere += not self._chosen.may_hold(tenant, workflow_type, domain)
 
-    def drain(self) -> tuple[list[tuple[bytes, bytes]], list[object], list[object]]:  # type: ignore[override]
-        """Return nothing: no rows are written."""
-        return [], [], []
+    def reset(self, holds: Callable[[str, str], bool]) -> None:
+        """Have every policy forget contexts."""
+        self._engine.reset(holds)
+
+    def forget_closed(self) -> None:
+        """Let the engine forget the predictions that can have no outcome any more."""
+        waiting = (each.number for each in self._open.values() if each.number >= 0)
+        self._engine.forget(min(waiting, default=self._engine.asked))
+
+    @property
+    def unresolved_elsewhere(self) -> int:
+        """How many starts without a completion the filter leaves out, those still open included."""
+        return self._unresolved_elsewhere + sum(not each.chain for each in self._open.values())
+
+    def guessed_tools(self) -> set[str]:
+        """Return the tools with a scale of their own that were guessed."""
+        return self._scales.named - self._not_guessed
+
+    def _prediction(self, path: ContextKey, event: EventFields) -> _Prediction:
+        """Return the prediction that an event states."""
+        chain, prediction = self._chains.get(path), event.data.prediction if event.data else None
+        if chain is None:
+            chain = self._find_chain(path)
+        tool = None
+        if self._scaled:
+            tool = (prediction.tool_id if prediction else None) or event.tool_id
+        reason = (prediction.not_startable if prediction else None) or ""
+        return _Prediction(chain, workflow_group(event.workflow_id), tool, reason)
+
+    def _find_chain(self, path: ContextKey) -> Chain:
+        """Return the engine's numbers of a path's contexts, none where it is filtered out."""
+        tenant, workflow_type, *levels = path
+        assert tenant is not None
+        assert workflow_type is not None
+        values = dict(zip(self._levels, levels, strict=True))
+        chain: Chain = ()
+        if self._chosen.holds(tenant, workflow_type, values.get("domain")):
+            paths = context_paths(workflow_type, values.get, self._levels)
+            chain = self._engine.chain(tenant, (ROOT, *paths))
+        if len(self._chains) > MOST_CHAINS:
+            self._chains.clear()
+        self._chains[path] = chain
+        return chain
 
 
-class PredictionJoiner(PartitionTask):
-    """The partition of the threshold agent, whose outcomes go to a judge instead of rows."""
+class PredictionJoiner:
+    """A partition of the threshold agent whose outcomes go to a backtest engine."""
 
     def __init__(
         self,
         partition: int,
         partitions: int,
         epoch: int,
-        judge: BacktestEngine,
+        engine: BacktestEngine,
         levels: Sequence[str],
         chosen: Filter,
         scales: PayoffScales,
         assumed: Assumed = Assumed(),  # noqa: B008 - it is frozen
     ) -> None:
         self._rows: dict[bytes, bytes] = {}
-        super().__init__(partition, partitions, epoch, _rules(levels), self._rows.get)
-        self._heard = _Heard(judge, levels, epoch, chosen, scales, assumed)
-        self._judge = judge
-        self._contexts = self._heard
-        self._heard.clock = self.clock
-        self._narrowed: FilteredStarts | None = None
-        if chosen:
-            self._narrowed = FilteredStarts(epoch, self.clock.arrived, _is_left_out)
-            self._starts = self._narrowed
+        self._engine = engine
+        self._predictions = EnginePredictions(engine, levels, chosen, scales, assumed)
+        config = LearningConfig(Always(), levels, feedback_weight=0)
+        self._task = PartitionTask(
+            partition, partitions, epoch, config, self._rows.get, self._predictions
+        )
         self._forgot = 0
-
-    def _follow(self, control: Control, offset: int) -> None:
-        """Forget what operators had forgotten, and follow the clock; pass over what is about one
-        learner's own state."""
-        if isinstance(control, Reset):
-            holds = matcher(control.pattern, control.tenant)
-            if self._interventions.new(control):
-                self._interventions.note(control, offset)
-                self._judge.reset(holds)
-        elif isinstance(control, Clock):
-            super()._follow(control, offset)
-
-    def _complete(self, event: EventFields, offset: int) -> str | None:
-        """Apply a completion, which may be of a start that says why it could not be started."""
-        reason = ""
-        if (key := self._start_of(event)) is not None:
-            start = self._starts.get(key)
-            if start is not None and type(start.levels) is _Asked:
-                reason = start.levels.found.not_startable
-        self._heard.start_not_startable = reason
-        before = self._row.unmatched
-        refused = super()._complete(event, offset)
-        if self._narrowed is not None and self._row.unmatched != before:
-            self._heard.unmatched(event)
-        return refused
-
-    def _learn(self, event: EventFields, *what: Any) -> str | None:
-        """Pass on an outcome, with what its completion says of gain and cost."""
-        self._heard.result = event.data.result if event.data else None
-        return super()._learn(event, *what)
-
-    def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
-        """Judge events that are whole predictions by themselves, as nearly all are, run by run.
-
-        What the core does with such an event stands here once more, flat. All else goes its way.
-        """
-        row, heard, steps, groups = self._row, self._heard, list[Step](), list[int]()
-        place_of, chain_of = heard.place_of, heard.chain_of if heard.plain else {}
-        positions, duplicate = self._spools.positions, self._spools.duplicate
-        opened, awaits, due, taken = self._starts.keys(), self._starts.awaits, self._due(), 0
-        moves = not self.clock.witnessed
-        for position, found in enumerate(decoded(batch, begin), begin):
-            offset = batch.offsets[position]
-            if found is None:
-                self._pass_on(steps, groups)
-                self._record(batch, position, offset)
-                due = self._due()
-                continue
-            events: Sequence[EventFields] = found if type(found) is list else (found,)  # type: ignore[assignment]
-            taken += len(events)
-            for event in events:
-                data, at = event.data, event.timestamp
-                if (
-                    event.event_type == "task_complete"
-                    and data is not None
-                    and (prediction := data.prediction) is not None
-                    and (prediction.not_startable is None or prediction.speculated is True)
-                    and (at < due or (moves and at <= row.clock))
-                    and (chain := chain_of.get(place_of(event))) is not None
-                    and not (opened and awaits(*task_of(event)))
-                    and (outcome := _outcome(event, prediction)) is not None
-                ):
-                    if moves and at > row.clock:
-                        row.clock = at
-                    if (origin := event.origin) is not None:
-                        place = event.tenant, event.workflow_type, origin[0]
-                        seen = positions.get(place)
-                        if seen is not None and seen.touched and origin[1] > seen.position:
-                            seen.position, seen.at, seen.offset = origin[1], row.clock, offset
-                        elif duplicate(*place[:2], origin, row.clock, offset):
-                            row.duplicates += 1
-                            continue
-                    row.outcomes += 1
-                    if chain:
-                        if not (outcome.gain if outcome.correct else outcome.cost):
-                            heard.price(outcome, data.result)
-                        steps.append((chain, outcome, -1))
-                        groups.append(workflow_group(event.workflow_id))
-                    else:
-                        heard.filtered += 1
-                    continue
-                self._pass_on(steps, groups)
-                self._take(batch, position, event, event.origin, offset)
-                due = self._due()
-        self._pass_on(steps, groups)
-        return position + 1, taken
-
-    def _pass_on(self, steps: list[Step], groups: list[int]) -> None:
-        """Have what was gathered judged, before anything else is."""
-        if steps:
-            self._judge.judge_all(steps, groups)
-            steps.clear()
-            groups.clear()
 
     def take(self, batch: RecordBatch, notes: Notes) -> None:
         """Apply a batch whole."""
-        for commit in commits(self, batch):
-            # What the core may forget because the table has it, it is given back from here.
+        for commit in commits(self._task, batch):
+            # The core drops spool positions from its cache, and reads them here again.
             for key, row in commit.rows:
-                if key[:1] == b"o":
+                if key.startswith(SPOOL):
                     self._rows[key] = row
-            notes.took(batch.partition, commit)
+            notes.add_commit(batch.partition, commit)
         notes.records += len(batch)
-        if self._row.clock - self._forgot > START_LIFE_MS:
-            self._forgot = self._row.clock
-            self._judge.forget(min(self._waiting(), default=self._judge.asked))
-
-    def _waiting(self) -> Iterator[int]:
-        """Yield the numbers of what the core has open: by its own rule, not by one like it."""
-        for start in self._starts.values():
-            if type(start.levels) is _Asked and start.levels.number >= 0:
-                yield start.levels.number
+        clock = self._task.state.row.clock
+        if clock - self._forgot > START_LIFE_MS:
+            self._forgot = clock
+            self._predictions.forget_closed()
 
     def end(self, notes: Notes) -> None:
-        """Add the core's own counts to the notes, when all is read."""
-        self._judge.flush()
-        notes.predictions += self._row.outcomes - self._heard.filtered
-        notes.duplicates += self._row.duplicates
-        notes.unmatched += self._row.unmatched - self._heard.unmatched_elsewhere
-        notes.unresolved += self._row.unresolved + len(self._starts.values())
-        if self._narrowed is not None:
-            notes.unresolved -= self._narrowed.unresolved_elsewhere()
-        notes.filtered += self._heard.filtered
-        notes.scaled += self._heard.met()
-
-
-def _is_left_out(start: OpenPredictionRow) -> bool:
-    return type(start.levels) is _Asked and not start.levels.found.chain
-
-
-def _outcome(event: EventFields, prediction: PredictionFields) -> Outcome | None:
-    """Return what an event says by itself; None where that is nothing, or nothing to learn from."""
-    confidence, correct = event.confidence, prediction.was_correct
-    if confidence is None or correct is None:
-        return None
-    mode, speculated = prediction.mode or "speculative", bool(prediction.speculated)
-    try:
-        return outcome_of(event, confidence, correct, mode, speculated)
-    except ValueError:
-        return None
+        """Add the core's counts to the notes, when all is read."""
+        self._engine.flush()
+        state, predictions = self._task.state, self._predictions
+        row, still_open = state.row, len(state.open_predictions.values())
+        notes.predictions += row.outcomes - predictions.filtered
+        notes.duplicates += row.duplicates
+        notes.unmatched += row.unmatched - predictions.unmatched_elsewhere
+        notes.unresolved += row.unresolved + still_open - predictions.unresolved_elsewhere
+        notes.filtered += predictions.filtered
+        notes.scaled += predictions.guessed_tools()

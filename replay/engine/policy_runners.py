@@ -1,7 +1,7 @@
-"""Arms: one policy each, walked over the same predictions in blocks, for speed.
+"""Runs one policy over predictions, block by block.
 
-Every arm does to the bit what `backtest.Replay` does one prediction at a time (a law in the
-tests). Not here: which predictions there are (`judge`), and what the answers were worth (`tally`).
+To the bit what `ReferenceReplay` does one prediction at a time (a law in the tests). Not here:
+which predictions there are (`engine`), and what the answers were worth (`accumulators`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from learners.hops_backtest import HopsWalk
 from learners.outcome import Outcome, Run
 from learners.policy import IndependentPolicy, Policy, State
 from learners.threshold_rule import ThresholdRule
-from replay.predictions.blocks import Block, Chain, FirstOutcome, Group
+from replay.predictions.blocks import Block, FirstOutcome, Group
 
 _ANY = Run((Outcome(1.0, True),), (1.0,), (True,))
-"""An outcome before which to ask; what is learned from it is thrown away."""
+"""An outcome to ask a policy before; what is learned from it is discarded."""
 
 
 class RunFunction(Protocol):
@@ -35,10 +35,10 @@ class RunFunction(Protocol):
 
 
 class Answers(NamedTuple):
-    """What was in force for the judged predictions of a block, in order, when each was asked about.
+    """The thresholds of a block's predictions, in order, as of when each was asked about.
 
-    `thresholds` for their own gain and cost, `served` for the context's average ones, `suggest`
-    only where it was wanted.
+    `thresholds` for `Block.known`, `served` for the context's average gain and cost, `suggest`
+    only where it is asked for.
     """
 
     thresholds: Sequence[float]
@@ -47,7 +47,7 @@ class Answers(NamedTuple):
 
 
 class PolicyRunner(Protocol):
-    """One way to decide, over all predictions."""
+    """One policy over all predictions; `nanoseconds`: CPU time of learning, where measured."""
 
     nanoseconds: int
 
@@ -56,16 +56,16 @@ class PolicyRunner(Protocol):
         ...
 
     def forget(self, before: int) -> None:
-        """Forget what was asked about before a number and can no longer be judged."""
+        """Drop the questions of numbers below `before`, which will not be judged."""
         ...
 
     def reset(self, contexts: Sequence[int]) -> None:
-        """Forget contexts, which begin anew with their next outcome."""
+        """Drop the states of contexts."""
         ...
 
 
-class _Walking:
-    """The states of one policy by context, and of what was asked about and is not yet judged."""
+class _Stateful:
+    """The states of one policy by context, and its answers to open questions by number."""
 
     nanoseconds = 0
 
@@ -80,31 +80,31 @@ class _Walking:
         return states
 
     def forget(self, before: int) -> None:
-        """Forget what was asked about before a number and can no longer be judged."""
+        """Drop the questions of numbers below `before`, which will not be judged."""
         waiting = self._waiting
         while waiting and (first := next(iter(waiting))) < before:
             del waiting[first]
 
     def reset(self, contexts: Sequence[int]) -> None:
-        """Forget contexts, which begin anew with their next outcome."""
+        """Drop the states of contexts."""
         states = self._states
         for context in contexts:
             if context < len(states):
                 states[context] = None
 
 
-class IndependentRunner(_Walking):
-    """A policy whose levels learn each on its own, and which knows no gain and cost.
+class IndependentRunner(_Stateful):
+    """A policy whose levels learn independently, and which ignores gain and cost.
 
-    So each context goes through a block by itself. What was asked is answered by what it was at
-    that place; a context begins with what the one above it was then.
+    So a block is run context by context. A question is answered by the state at its place; a
+    context begins with the state that the one above it had then.
     """
 
     def __init__(self, policy: IndependentPolicy) -> None:
         super().__init__()
         self._course: RunFunction = policy.course
         self._initial = policy.initial()
-        self._gone: dict[int, tuple[State, State, Sequence[float]]] = {}
+        self._done: dict[int, tuple[State, State, Sequence[float]]] = {}
         """States before and after a run of this block, and the thresholds before each outcome."""
 
     def run(self, block: Block) -> Answers:
@@ -114,80 +114,79 @@ class IndependentRunner(_Walking):
         states = self._grow(block.contexts)
         for birth in block.births_below.get(-1, ()):
             states[birth.context] = self._initial
-        self._gone.clear()
+        self._done.clear()
         for group in block.groups:
             asked = group.context in block.questioned
-            told = self._through(group, block, told=group.answers or asked)
-            if group.answers:  # coarse before fine, so what stands in the end is the finest's
-                _put(thresholds, group.places, told)
+            answers = self._run_context(group, block, wanted=group.answers or asked)
+            if group.answers:  # coarse before fine: the finest overwrites
+                _put(thresholds, group.places, answers)
             if asked:
-                known[group.context] = group, told
+                known[group.context] = group, answers
         if block.questions or block.late:
-            self._wait(block, known, thresholds)
+            self._answer_questions(block, known, thresholds)
         return Answers(thresholds, thresholds, ())
 
-    def _through(self, group: Group, block: Block, *, told: bool) -> Sequence[float]:
-        """Go through what a context learns from; return its thresholds, if `told`.
+    def _run_context(self, group: Group, block: Block, *, wanted: bool) -> Sequence[float]:
+        """Have a context learn; return its thresholds, if `wanted`.
 
-        A context that has learned from nothing but what the one above it has is in the very same
-        state, and so is what comes of it.
+        A context with the same outcomes as the one above it has the same state: the run is reused.
         """
         states, context = self._states, group.context
         begun, births = states[context], block.births_below.get(context, ())
         if group.alone:
-            gone = self._gone.get(id(group.run))
+            done = self._done.get(id(group.run))
             first = group.places[0]
-            if gone and gone[0] is begun and all(birth.place <= first for birth in births):
+            if done and done[0] is begun and all(birth.place <= first for birth in births):
                 for birth in births:
                     states[birth.context] = begun
-                states[context] = gone[1]
-                return gone[2]
+                states[context] = done[1]
+                return done[2]
         if births:
-            thresholds = self._parent(group, births)
+            thresholds = self._run_parent(group, births)
         else:
-            states[context], thresholds = self._course(begun, group.run, told=told or group.alone)
+            states[context], thresholds = self._course(begun, group.run, told=wanted or group.alone)
         if group.alone:
-            self._gone[id(group.run)] = begun, states[context], thresholds
+            self._done[id(group.run)] = begun, states[context], thresholds
         return thresholds
 
-    def _parent(self, group: Group, births: Sequence[FirstOutcome]) -> Sequence[float]:
-        """Go through a context piece by piece, below which others begin; return its thresholds."""
-        state, done, told = self._states[group.context], 0, list[float]()
+    def _run_parent(self, group: Group, births: Sequence[FirstOutcome]) -> Sequence[float]:
+        """Have a context learn, in pieces between the first outcomes of those below it."""
+        state, done, thresholds = self._states[group.context], 0, list[float]()
         for birth in (*births, None):
             end = len(group.places) if birth is None else bisect_left(group.places, birth.place)
             if end > done:
                 state, more = self._course(state, group.run.piece(done, end), told=True)
-                told += more
+                thresholds += more
                 done = end
             if birth is not None:
                 self._states[birth.context] = state
         self._states[group.context] = state
-        return told
+        return thresholds
 
-    def _wait(
+    def _answer_questions(
         self, block: Block, known: dict[int, tuple[Group, Sequence[float]]], into: list[float]
     ) -> None:
-        """Answer what is asked before its truth is known, and put in what was asked before."""
+        """Answer the questions of a block; put in the answers of those judged in it."""
         waiting = self._waiting
         for number, place, context in block.questions:
             if context in known:
-                group, told = known[context]
+                group, answers = known[context]
                 nth = bisect_left(group.places, place)
-                if nth < len(told):
-                    waiting[number] = told[nth]
+                if nth < len(answers):
+                    waiting[number] = answers[nth]
                     continue
-            waiting[number] = self._last(self._states[context])
+            waiting[number] = self._threshold(self._states[context])
         for place, number in block.late:
             into[place] = waiting.pop(number)
 
-    def _last(self, state: State | None) -> float:
-        """Return the threshold of a state; where nothing is known, the first."""
+    def _threshold(self, state: State | None) -> float:
+        """Return the threshold of a state; None: the initial one."""
         state = self._initial if state is None else state
         return self._course(state, _ANY, told=True)[1][0]
 
 
 class RuleRunner(IndependentRunner):
-    """A rule that holds a threshold: what it keeps for `speculate`, which reads nothing else."""
+    """A threshold rule: only its `speculate` part, which reads nothing else."""
 
     def __init__(self, policy: ThresholdRule) -> None:
         super().__init__(policy)
@@ -195,7 +194,7 @@ class RuleRunner(IndependentRunner):
         self._initial = policy.fresh(policy.start, policy.target)
 
 
-class ConstantRunner(_Walking):
+class ConstantRunner(_Stateful):
     """A policy that learns nothing and answers the same everywhere."""
 
     def __init__(self, policy: Fixed | Never | Always) -> None:
@@ -209,7 +208,7 @@ class ConstantRunner(_Walking):
 
 
 class HopsRunner:
-    """HOPS without the states in between that nobody looks at."""
+    """HOPS, by its flat loop (`HopsWalk`)."""
 
     nanoseconds = 0
 
@@ -218,19 +217,19 @@ class HopsRunner:
 
     def run(self, block: Block) -> Answers:
         """Answer and learn, in order."""
-        return Answers(*self._walk.through(block.steps, block.contexts), ())
+        return Answers(*self._walk.through(block.steps, block.contexts, block.known), ())
 
     def forget(self, before: int) -> None:
-        """Forget what was asked about before a number and can no longer be judged."""
+        """Drop the questions of numbers below `before`, which will not be judged."""
         self._walk.forget(before)
 
     def reset(self, contexts: Sequence[int]) -> None:
-        """Forget contexts, which begin anew with their next outcome."""
+        """Drop the states of contexts."""
         self._walk.reset(contexts)
 
 
-class PlainRunner(_Walking):
-    """Any policy, level by level as a reader resolves them; times what learning takes."""
+class PlainRunner(_Stateful):
+    """Any policy, level by level as a reader resolves them; measures the time of learning."""
 
     def __init__(self, policy: Policy, *, suggest: bool = False) -> None:
         super().__init__()
@@ -239,14 +238,14 @@ class PlainRunner(_Walking):
     def run(self, block: Block) -> Answers:
         """Answer and learn, in order."""
         states, waiting, policy = self._grow(block.contexts), self._waiting, self._policy
-        found = Answers([], [], [])
+        found, known = Answers([], [], []), iter(block.known)
         for chain, outcome, asked in block.steps:
-            resolved = self._resolved(chain)
+            resolved = resolve(policy, [states[level] for level in chain])
             if outcome is None:
                 waiting[asked] = resolved[-1]
                 continue
             state = waiting.pop(asked) if asked >= 0 else resolved[-1]
-            found.thresholds.append(policy.threshold(state, outcome.gain, outcome.cost))  # type: ignore[attr-defined]
+            found.thresholds.append(policy.threshold(state, *next(known)))  # type: ignore[attr-defined]
             found.served.append(policy.threshold(state, 0.0, 0.0))  # type: ignore[attr-defined]
             if self._suggest:
                 found.suggest.append(policy.thresholds(state).suggest)  # type: ignore[attr-defined]
@@ -257,26 +256,14 @@ class PlainRunner(_Walking):
                 states[level] = after
         return found
 
-    def _resolved(self, chain: Chain) -> list[State]:
-        policy, resolved = self._policy, list[State]()
-        for level in chain:
-            state = self._states[level]
-            if not resolved:
-                resolved.append(policy.initial() if state is None else state)
-            elif state is None:
-                resolved.append(policy.begin(resolved[-1]))
-            else:
-                resolved.append(policy.below(state, resolved[-1]))
-        return resolved
-
 
 class LiveRunner:
-    """What the executors really did: the log says of each prediction whether it was started."""
+    """What the executors did, as the log records of each prediction."""
 
     nanoseconds = 0
 
     def run(self, block: Block) -> Answers:
-        """Return 0 for what was started, and for all else a threshold that nothing reaches."""
+        """Return 0 for what was started, else a threshold above any confidence."""
         done = [0.0 if outcome.speculated else 2.0 for outcome in block.outcomes]
         return Answers(done, (), ())
 
@@ -287,6 +274,22 @@ class LiveRunner:
         """Do nothing: nothing is learned."""
 
 
+def resolve(policy: Policy, states: Sequence[State | None]) -> list[State]:
+    """Return the states of a chain of contexts, coarse to fine, as a reader resolves them.
+
+    None: nothing is known of a context.
+    """
+    resolved: list[State] = []
+    for state in states:
+        if not resolved:
+            resolved.append(policy.initial() if state is None else state)
+        elif state is None:
+            resolved.append(policy.begin(resolved[-1]))
+        else:
+            resolved.append(policy.below(state, resolved[-1]))
+    return resolved
+
+
 def _put(into: list[float], places: Sequence[int], values: Sequence[float]) -> None:
     if isinstance(places, range):
         into[places.start : places.stop] = values
@@ -295,8 +298,8 @@ def _put(into: list[float], places: Sequence[int], values: Sequence[float]) -> N
             into[place] = value
 
 
-def arm_of(policy: Policy, *, suggest: bool = False) -> PolicyRunner:
-    """Return the fastest arm for a policy; `suggest`: one that answers for suggestions too."""
+def runner_for(policy: Policy, *, suggest: bool = False) -> PolicyRunner:
+    """Return the fastest runner for a policy; `suggest`: one with thresholds of suggestions."""
     if not suggest:
         if type(policy) is Hops:
             return HopsRunner(policy)

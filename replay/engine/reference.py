@@ -1,7 +1,7 @@
-"""One policy over recorded outcomes: what it would have answered, and what that was worth.
+"""Runs one policy over recorded outcomes, one prediction at a time: slow and obvious.
 
-Full feedback: every prediction is judged, speculated on or not, so each policy is judged exactly
-on the same outcomes. Not here: reading them (`outcomes`), sums over them (`score`).
+The law for the fast runners. Every prediction has its outcome, started or not, so all policies
+are judged on the same outcomes.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from typing import NamedTuple
 
 from learners.outcome import Outcome
 from learners.policy import Policy, State, ThresholdPair
+from replay.engine.policy_runners import resolve
 from replay.predictions.outcomes_file import JudgedOutcome
+from replay.predictions.stakes import StakesHistory
 
 
 class Answer(NamedTuple):
-    """What was in force for one prediction before its outcome was seen.
+    """The thresholds for one prediction before its outcome was learned from.
 
-    `threshold` for the line's gain and cost; `served` for the context's average ones, with the one
-    of suggestions; `level` the finest path that anything was known of.
+    `threshold` for the gain and cost that a decision could know (`StakesHistory`); `served` for the
+    context's average ones, with the one of suggestions; `level` the finest path that anything was
+    known of.
     """
 
     threshold: float
@@ -34,22 +37,31 @@ class ReferenceReplay:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._states: dict[str, State] = {}
+        self._stakes = StakesHistory[str]()
         self.nanoseconds = self.updates = 0
 
-    def threshold(self, paths: Sequence[str], outcome: Outcome) -> float:
-        """Return the threshold in force for a prediction's own gain and cost."""
-        return self._policy.threshold(self._chain(paths)[-1], outcome.gain, outcome.cost)
+    def state(self, paths: Sequence[str]) -> State:
+        """Return the finest state of the paths as they stand now."""
+        return self._chain(paths)[-1]
+
+    def threshold(
+        self, paths: Sequence[str], outcome: Outcome, state: State | None = None
+    ) -> float:
+        """Return the threshold in force for a prediction; `state`: as it was when asked for."""
+        if state is None:
+            state = self.state(paths)
+        return self._policy.threshold(state, *self._stakes.known(paths, outcome))
 
     def answer(self, paths: Sequence[str], outcome: Outcome) -> Answer:
-        """Return what a reader would be told for a prediction."""
-        state = self._chain(paths)[-1]
+        """Return what a reader would get for a prediction."""
+        state = self.state(paths)
         level = next((path for path in reversed(paths) if path in self._states), paths[0])
-        threshold = self._policy.threshold(state, outcome.gain, outcome.cost)
+        threshold = self.threshold(paths, outcome, state)
         return Answer(threshold, self._policy.thresholds(state), level)
 
     def learn(self, paths: Sequence[str], outcome: Outcome) -> None:
         """Apply one outcome at every level of its context."""
-        chain = self._chain(paths)
+        chain, outcome = self._chain(paths), self._stakes.learn(paths, outcome)
         begun = perf_counter_ns()
         learned = self._policy.learn(chain, outcome)
         self.nanoseconds += perf_counter_ns() - begun
@@ -57,27 +69,18 @@ class ReferenceReplay:
         self._states.update(zip(paths, learned, strict=True))
 
     def forget(self, holds: Callable[[str], bool]) -> None:
-        """Forget the contexts, by path, that are to learn anew."""
-        for path in [path for path in self._states if holds(path)]:
+        """Forget the contexts whose path a predicate holds for."""
+        gone = {path for path in self._states if holds(path)}
+        for path in gone:
             del self._states[path]
+        self._stakes.reset(gone)
 
     def _chain(self, paths: Sequence[str]) -> list[State]:
-        """Return the states of the paths as they stand now: a reader resolves its chain anew."""
-        policy = self._policy
-        chain: list[State] = []
-        for path in paths:
-            state = self._states.get(path)
-            if not chain:
-                chain.append(policy.initial() if state is None else state)
-            elif state is None:
-                chain.append(policy.begin(chain[-1]))
-            else:
-                chain.append(policy.below(state, chain[-1]))
-        return chain
+        return resolve(self._policy, [self._states.get(path) for path in paths])
 
 
 def answers(replay: ReferenceReplay, judged: Iterable[JudgedOutcome]) -> Iterator[Answer]:
-    """Yield what is in force before each outcome, then learn from it."""
+    """Yield the answer before each outcome, then learn from it."""
     for each in judged:
         yield replay.answer(each.paths, each.outcome)
         replay.learn(*each)

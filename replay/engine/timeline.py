@@ -1,4 +1,4 @@
-"""How many predictions were judged by when, finely enough to part a history at a share."""
+"""Counts predictions over event time, finely enough to split a history at a share."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from learners.outcome import Outcome
 
 MOST: Final = 1 << 16
-"""Stretches of one unit before each two become one; until then every time stands for itself."""
+"""Most time spans of one unit; then each two are merged. Until then every time has its own."""
 
 
 class Timeline:
-    """Stretches of event time (Unix ms, the latest so far) and how many predictions are in each.
+    """Spans of event time (Unix ms, the latest so far) with the number of predictions in each.
 
-    A part ends before the first outcome at or after its time, so an outcome counts at the latest
-    time that its unit has seen.
+    A split is before the first outcome at or after its time, so an outcome counts at the latest
+    time seen in its unit.
     """
 
     def __init__(self, most: int = MOST) -> None:
@@ -23,7 +23,7 @@ class Timeline:
         self.counts: list[int] = []
         self._most, self._clock = most, 0
         self._size = 1
-        """Predictions from which on a stretch may end: else only the latest ones were exact."""
+        """Least predictions of a span, so that old and new spans are equally fine."""
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Add judged outcomes in their order; those that could not be started do not count."""
@@ -40,7 +40,7 @@ class Timeline:
             counts[-1] += not outcome.not_startable
 
     def _halve(self) -> None:
-        """Make each two stretches one."""
+        """Merge each two spans."""
         counts = self.counts
         self.at[:] = self.at[::2]
         counts[:] = [sum(counts[n : n + 2]) for n in range(0, len(counts), 2)]
@@ -52,7 +52,7 @@ def nearest(
 ) -> tuple[int | None, int]:
     """Return the time (Unix ms) before which the number of predictions is nearest to `wanted`.
 
-    With that number. There is one before it and one from it on; None where no time parts them.
+    With that number. Both parts have one at least; None where no time splits them so.
     """
     places = _before(timelines)
     return min(places, key=lambda place: abs(place[1] - wanted), default=(None, 0))
@@ -61,7 +61,7 @@ def nearest(
 def _before(
     timelines: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield each time that parts the predictions, with how many are before it."""
+    """Yield each time that splits the predictions in two, with the number before it."""
     by_time: dict[int, int] = {}
     for times, counts in timelines:
         for at, count in zip(times, counts, strict=True):

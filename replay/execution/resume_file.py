@@ -1,4 +1,4 @@
-"""What an interrupted backtest has finished, kept in a file to go on from."""
+"""The finished tasks of a backtest, in a file to resume it from."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class _Stored(msgspec.Struct):
 class ResumeFile:
     """The finished tasks, in a file if there is one. Raises `AnotherBacktest`.
 
-    `shares`: how many share the policies of a unit; `begun`: Unix ms. Of a run that goes on both
-    are what they were: its tasks would be others, and so would three days ago.
+    `shares`: how many share the policies of a unit; `begun`: Unix ms. A resumed run keeps
+    both: else its tasks and its relative times would differ.
     """
 
     file: Path | None
@@ -48,7 +48,7 @@ class ResumeFile:
         self.shares, self.begun, self.found = stored.shares, stored.begun, stored.found
 
     def add(self, name: str, sums: UnitSums) -> None:
-        """Keep what a task found."""
+        """Store the sums of a task."""
         self.found[name] = sums
         if self.file is not None:
             stored = _Stored(self.fingerprint, self.shares, self.begun, self.found)

@@ -25,25 +25,27 @@ import msgspec
 
 from learners.policy import spec
 from learners.registry import policy
-from replay.engine.engine import MOST_CONTEXTS, BacktestEngine, Split
-from replay.engine.join import Notes
+from replay.engine.engine import MOST_CONTEXTS, BacktestEngine
 from replay.engine.policy_runners import Answers
+from replay.engine.split_sums import Split
+from replay.execution.feed import feed
 from replay.execution.resume_file import ResumeFile
 from replay.files.output import output_file, refuse_input
+from replay.predictions.notes import Notes
 from replay.results.unit_results import UnitSums, by_unit, unit_sums
 from replay.sources.base import PredictionSource
 
 SAID_EVERY_S: Final = 0.5
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 
 @dataclass(frozen=True)
 class Backtest:
     """What to run. `policies`: specifications by the names that they get in the results.
 
-    `split`: see `judge.Judge`. `thresholds_out`: a folder for one file per policy, with a line per
-    prediction; only of a history of one unit. `begun`: Unix ms, from which times ago are counted.
-    `timed`: whether to note when predictions were judged (`timeline`).
+    `split`, `timed`: see `BacktestEngine`. `thresholds_out`: a folder for one file per policy, with
+    a line per prediction; only of a source of one unit. `begun`: Unix ms, relative times
+    (--since 3d) are before it.
     """
 
     history: PredictionSource
@@ -205,22 +207,23 @@ def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None
     policies = {name: policy(text) for name, text in task.policies.items()}
     told = None if backtest.thresholds_out is None else _Lines(backtest, policies)
     with told or nullcontext():
-        judge = BacktestEngine(
+        engine = BacktestEngine(
             policies, live=task.live, suggest=backtest.suggest, split=backtest.split,
-            most_contexts=backtest.most_contexts, told=told, timed=backtest.timed,
+            most_contexts=backtest.most_contexts, observer=told, timed=backtest.timed,
         )  # fmt: skip
         # Nothing here has cycles, and looking for them costs a tenth.
         collects = gc.isenabled()
         gc.disable()
         try:
-            backtest.history.read(
-                task.unit, judge, notes, lambda share: progress(share, judge.judged)
-            )
+            feed(
+                backtest.history, task.unit, engine, notes,
+                lambda share: progress(share, engine.judged),
+            )  # fmt: skip
         finally:
             if collects:
                 gc.enable()
-    progress(1.0, judge.judged)
-    return unit_sums(task.unit, judge, notes, time.monotonic() - began)
+    progress(1.0, engine.judged)
+    return unit_sums(task.unit, engine, notes, time.monotonic() - began)
 
 
 class _Lines:

@@ -1,7 +1,7 @@
-"""Settings searched on one part of a history and confirmed on the later one, never on the same.
+"""Searches settings on the first part of a history and confirms them on the rest.
 
-Every candidate walks the whole history and learns all along, as it would live; only its earnings
-are added up apart, before and after the split.
+Every candidate learns from the whole history, as it would live; only its earnings are summed
+separately before and after the split.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from replay.engine.engine import Split
+from replay.engine.split_sums import Split
 from replay.engine.timeline import nearest
 from replay.execution.runner import Backtest, Say, named, run_backtest
 from replay.results.summary import amount, caveats, nothing_to_earn, report
@@ -42,7 +42,7 @@ class Tuned:
 
     @property
     def left_out(self) -> Mapping[str, Any]:
-        """What the figures of both parts leave out, and rest on: see `verdict.left_out`."""
+        """What the figures of both parts leave out, and rest on: see `summary.left_out`."""
         parts = [self.searched["not_startable"], self.confirmed["not_startable"]]
         reasons = Counter[str]()
         for part in parts:
@@ -104,7 +104,7 @@ def tune(
 def split_at(
     history: PredictionSource, share: float, say: Say, processes: int | None = None
 ) -> Split:
-    """Return where a share of a history's predictions is over. Raises `NothingThere`.
+    """Return the split after a share of a history's predictions. Raises `NothingThere`.
 
     That is a time, as near to the share as predictions of one millisecond allow; in a history of
     one unit a number of predictions, where no time parts it so.

@@ -1,7 +1,4 @@
-"""The contexts table as the changelog has it: the threshold agent's state, seen from outside.
-
-Reading the topic disturbs nobody and needs no worker to run.
-"""
+"""Reads the contexts table from its changelog topic; no worker has to run."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _TAIL: Final = 500
 """Records of the changelog among which a partition's own row is looked for first: it ends each
 commit."""
 SETTLED_S: Final = 60.0
-"""How long a rebuild is waited for that is being taken over."""
+"""Longest wait for a rebuild in progress."""
 
 
 @dataclass
@@ -70,9 +67,9 @@ async def read_table(kafka: str, state: TopicState, partition: int, epoch: int) 
 async def read_settled(
     kafka: str, partition: int, epoch: int, patience_s: float = SETTLED_S
 ) -> TablePartition:
-    """Return one partition of the table when no rebuild is on its way into it.
+    """Return one partition of the table once no rebuild of it is in progress.
 
-    After `patience_s` seconds as it is. Raises `BrokerUnreachable` and `TopicsMissing`.
+    After `patience_s` seconds in any case. Raises `BrokerUnreachable` and `TopicsMissing`.
     """
     deadline = asyncio.get_running_loop().time() + patience_s
     while True:

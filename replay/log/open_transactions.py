@@ -1,4 +1,4 @@
-"""What holds workers back from a place of the log that somebody waits for them to reach."""
+"""Finds open transactions that keep workers from reaching an offset."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ REMEDY: Final = "have its producer commit or abort it; `headstart doctor` says h
 
 
 async def holding_back(kafka: str, offsets: Mapping[int, int]) -> list[str]:
-    """Return the open transactions before offsets of `headstart.events`, by partition, in words.
+    """Describe the open transactions before offsets of `headstart.events`, given by partition.
 
-    Empty where there is none, or the broker cannot be asked.
+    Empty where there are none, or the broker cannot be reached.
     """
     try:
         states = await describe_topics(kafka, [EVENTS.name])

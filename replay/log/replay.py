@@ -1,4 +1,4 @@
-"""The log replayed through the same core that the threshold agent runs."""
+"""Replays the log through the core of the threshold agent."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def commits(core: PartitionTask, batch: RecordBatch) -> Iterator[Checkpoint]:
 
 
 async def read_all(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:
-    """Yield what `read_batches` does. Raises `LogTruncatedByRetention` where some of it is gone."""
+    """Yield as `read_batches`. Raises `LogTruncatedByRetention` where retention took some of it."""
     try:
         async for batch in read_batches(kafka, partition, log):
             yield batch
     except LogTruncated as error:
         if error.begin <= error.offset:
-            raise  # another log, which no snapshot helps with
+            raise  # the log was replaced; a snapshot does not help
         raise LogTruncatedByRetention(partition, error.offset, error.begin) from error
 
 

@@ -1,10 +1,10 @@
-"""A partition taken through its log as the worker goes through it, rebuilds included. No I/O."""
+"""Applies the log of a partition as the worker does, rebuilds included. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from kernels.loader import load_in_background
 from processing.config import LearningConfig
@@ -14,14 +14,15 @@ from processing.task import Checkpoint, PartitionTask
 from replay.log.live_table import Rows
 from topics.control.messages import Rebuild
 
-LOADS_KERNELS: Final = 50_000
-"""Records applied from which on the compiled kernels are loaded: that takes a second, or 20 where
-they have to be compiled first, meanwhile records are applied without them."""
+LOADS_KERNELS: Final = 10_000
+"""Records applied by this process, of all partitions, from which on the compiled kernels are loaded
+in the background. That takes a second, or 20 where they have to be compiled first; until then
+records are applied without them."""
 
 
 @dataclass(frozen=True)
 class EpochPartition:
-    """Which partition of which log."""
+    """A partition of a log epoch, of so many partitions."""
 
     partition: int
     partitions: int
@@ -35,6 +36,9 @@ class ReplayedPartition:
     again by another policy.
     """
 
+    _applied: ClassVar[int] = 0
+    """Records that this process has applied, of all partitions."""
+
     def __init__(
         self,
         place: EpochPartition,
@@ -47,7 +51,7 @@ class ReplayedPartition:
     ) -> None:
         """`rows`: what to begin with. `note` is called with every commit. `reference`: the kernels
         are not loaded, every event is applied by the Python code alone. Raises `RowAhead`."""
-        self._reference, self._records = reference, 0
+        self._reference = reference
         self.table = dict(rows)
         self._place, self._rules, self._note = place, rules, note
         self._pass_over = skip_rebuild
@@ -60,9 +64,10 @@ class ReplayedPartition:
 
     def apply(self, batch: RecordBatch) -> Iterator[TableRebuild]:
         """Apply a batch whole. Yields each rebuild that has to be fed before it goes on."""
-        self._records += len(batch)
-        if self._records >= LOADS_KERNELS and not self._reference:
-            load_in_background()
+        if not self._reference:
+            ReplayedPartition._applied += len(batch)
+            if ReplayedPartition._applied >= LOADS_KERNELS:
+                load_in_background()
         position = 0
         while True:
             if self._pass_over and self._core.pending_rebuild is not None:
@@ -88,7 +93,7 @@ class ReplayedPartition:
             self._core.skip_rebuild(takeover.refused)
             self._commit()
             return
-        # What is gone stays there as such, as in the worker's table.
+        # Deleted rows stay as tombstones, as in the worker's table.
         self.table.update(list(takeover.replacing(list(self.table))))
         self._core = self._new_core()
 

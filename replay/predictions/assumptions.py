@@ -1,7 +1,6 @@
-"""Figures that the history does not have: what is assumed in their place, and for how many guesses.
+"""Assumptions in place of figures that are not recorded, and the number of guesses they affect.
 
-A hit is worth its gain, a miss its cost. Where neither is recorded a guess counts as 0 ms, unless
-the command says what to assume. All of it is counted, so that a report can say so.
+A hit is worth its gain, a miss its cost; 0 ms where it is neither recorded nor assumed.
 """
 
 from __future__ import annotations
@@ -20,14 +19,31 @@ WHY: Final[Mapping[str, str]] = {
     "budget": "the limit of waste was reached",
 }
 """The client's reasons for which a guess is not startable, in words."""
+GAIN: Final = 1
+COST: Final = 2
+MIXED: Final = -1
+
+
+class AssumedOutcome(Outcome, frozen=True, gc=False):
+    """An outcome whose gain or cost is not recorded, but assumed.
+
+    `assumed`: `GAIN`, `COST`, or both; `MIXED`: no decision could have known the other one.
+    """
+
+    assumed: int = 0
+
+    @classmethod
+    def of(cls, outcome: Outcome, assumed: int, **changes: float) -> AssumedOutcome:
+        """Return an outcome with what is assumed."""
+        return cls(**{**msgspec.structs.asdict(outcome), **changes, "assumed": assumed})
 
 
 @dataclass
 class Basis:
-    """What the worth of guesses rests on that was not recorded.
+    """Counts guesses whose worth is not recorded.
 
-    `unpriced`: guesses whose worth is not known, which count as 0 ms. `assumed`: how many guesses
-    rest on each assumption, by its sentence.
+    `unpriced`: those that count as 0 ms. `assumed`: how many rest on each assumption, by its
+    sentence.
     """
 
     unpriced: int = 0
@@ -74,8 +90,9 @@ class Assumed:
         gain = None if gain_known else self.gain_ms
         cost = None if cost_known else self.cost_ms
         if gain is not None or cost is not None:
-            outcome = msgspec.structs.replace(
+            outcome = AssumedOutcome.of(
                 outcome,
+                GAIN * (gain is not None) | COST * (cost is not None),
                 gain=outcome.gain if gain is None else gain,
                 cost=outcome.cost if cost is None else cost,
             )

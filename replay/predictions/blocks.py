@@ -1,8 +1,8 @@
-"""A block of predictions in the order in which they came, and by the contexts that learn from them.
+"""A block of predictions in order, and grouped by the contexts that learn from them.
 
-Contexts of most policies learn each on its own, so an arm may take one context of a block after the
-other, if it answers as of the moment of each question. What no policy changes is worked out here,
-once for all arms. Not here: who asks (`judge`) and who answers (`arms`).
+Contexts of most policies learn independently, so a runner may take one context of a block after
+the other, if it answers as of each question. What does not depend on the policy is computed here,
+once for all runners.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from learners.outcome import Outcome, Run
 
 Item = TypeVar("Item")
 Chain = tuple[int, ...]
-"""The contexts of a prediction, coarse to fine, as numbers that `judge` gives. A context has but
-one chain: the last number says all the others."""
+"""The contexts of a prediction, coarse to fine, as numbers of a `ContextRegistry`. A context has
+one chain: its last number determines the others."""
 Step = tuple[Chain, Outcome | None, int]
 """A prediction that is asked about (no outcome yet, its number), or one that is judged (-1 where it
 was asked about in the same moment)."""
@@ -35,8 +35,8 @@ class FirstOutcome(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked before it is judged. `place`: of the next judged one; `context`: the finest
-    that anything is known of then."""
+    """A prediction asked about before it is judged. `place`: of the next judged one; `context`: the
+    finest known then."""
 
     number: int
     place: int
@@ -44,7 +44,7 @@ class Question(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What one context of a block learns from, in order.
+    """The outcomes that one context of a block learns from, in order.
 
     `answers`: it is the finest of some; `alone`: all of it is of one chain, whose contexts from
     here on have the very same `run`; `depth`: 0 for the coarsest.
@@ -59,8 +59,8 @@ class Group(NamedTuple):
 
 
 class TimeSpan(NamedTuple):
-    """A stretch of the course: the place after its last prediction, the event time (Unix ms) of its
-    first; `halves`: with it each two stretches so far become one."""
+    """A time span: the place after its last prediction, the event time (Unix ms) of its first;
+    `halves`: with it each two spans so far are merged."""
 
     end: int
     at: int
@@ -71,7 +71,9 @@ class TimeSpan(NamedTuple):
 class Block:
     """Steps in order, and the judged ones as columns.
 
-    `nth`: how many predictions its context had, this one included; `group`: of its workflow.
+    `nth`: how many predictions its context had, this one included; `group`: of its workflow;
+    `worth`: what starting it earned; `known`: the gain and cost that a decision on it could know.
+    The last two are what the outcomes say, where they are not given.
     """
 
     steps: Sequence[Step] = ()
@@ -81,6 +83,8 @@ class Block:
     group: list[int] = field(default_factory=list)
     nth: list[int] = field(default_factory=list)
     stretches: Sequence[TimeSpan] = ()
+    worth: list[float] = field(default_factory=list)
+    known: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         judged = self.steps
@@ -97,12 +101,14 @@ class Block:
         self.leaf = [chain[-1] for chain in chains]
         self.confidence = [each.confidence for each in outcomes]
         self.correct = [each.correct for each in outcomes]
-        self.worth = [each.gain if each.correct else -each.cost for each in outcomes]
+        if not self.worth:
+            self.worth = [each.gain if each.correct else -each.cost for each in outcomes]
+            self.known = [(each.gain, each.cost) for each in outcomes]
         self.not_startable = [n for n, each in enumerate(outcomes) if each.not_startable]
         """The places of guesses that no policy could have started: learned from, not credited."""
 
     def at(self, place: int) -> int:
-        """Return the event time (Unix ms) at which the stretch of a prediction begins."""
+        """Return the event time (Unix ms) at which the time span of a prediction begins."""
         return self.stretches[bisect_right(self.stretches, place, key=attrgetter("end"))].at
 
     def __len__(self) -> int:
@@ -115,7 +121,7 @@ class Block:
 
     @cached_property
     def rows(self) -> Sequence[tuple[int, bool, float, int]]:
-        """Leaf, truth, worth and group of each prediction."""
+        """Finest context, outcome, worth and group of each prediction."""
         return list(zip(self.leaf, self.correct, self.worth, self.group, strict=True))
 
     @cached_property
@@ -131,7 +137,7 @@ class Block:
 
     @cached_property
     def groups(self) -> Sequence[Group]:
-        """The contexts that learn, coarse before fine, and what from."""
+        """The contexts that learn, coarse before fine, with their outcomes."""
         depths: list[dict[int, list[Sequence[int]]]] = []
         for places in self.places.values():
             chain = self.chains[places[0]]
@@ -158,7 +164,7 @@ class Block:
 
     @cached_property
     def runs(self) -> dict[int, Run]:
-        """What each finest context alone has learned from."""
+        """The outcomes of each finest context."""
         return {leaf: self._run(places) for leaf, places in self.places.items()}
 
     @cached_property
@@ -192,12 +198,12 @@ class Block:
 
     @cached_property
     def questioned(self) -> frozenset[int]:
-        """The contexts that are asked before the truth is known."""
+        """The contexts of questions."""
         return frozenset(question.context for question in self.questions)
 
 
 def _shortest(places: list[int]) -> Sequence[int]:
-    """Return places as a range where there is no hole in them: that is cut out, not gathered."""
+    """Return places as a range where they are contiguous: slicing is faster than gathering."""
     first, end = places[0], places[-1] + 1
     return range(first, end) if end - first == len(places) else places
 

@@ -1,4 +1,4 @@
-"""Which policies to run: specifications, grids of their settings, and what was perhaps meant."""
+"""The policies to run: specifications and grids of settings, with a hint at misspelt names."""
 
 from __future__ import annotations
 

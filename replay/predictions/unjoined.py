@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
-
-from processing.state.expiry_budget import ExpiryBudget
-from processing.state.open_predictions import OpenPredictions
-from processing.state.rows import OpenPredictionRow
 
 WHOLE_LOG: Final = ("records", "events", "duplicates", "refused")
 """Counts that no filter narrows: of what is refused, and of records, the place is not known."""
@@ -41,46 +37,6 @@ class Filter:
     def told(self) -> dict[str, Any]:
         """Return what a report says of it. `whole_log`: the counts that it does not narrow."""
         return {"filter": asdict(self), "whole_log": [*WHOLE_LOG] if self else []}
-
-
-class FilteredStarts(OpenPredictions):
-    """Open starts. Those that a filter leaves out are counted apart where they stay unresolved."""
-
-    def __init__(
-        self,
-        epoch: int,
-        arrived: Callable[[int], int],
-        left_out: Callable[[OpenPredictionRow], bool],
-    ) -> None:
-        super().__init__(epoch, arrived)
-        self._left_out = left_out
-        self._closed = self._unresolved = 0
-
-    def open(self, key: bytes, start: OpenPredictionRow, offset: int) -> bool:
-        """Add a start; return whether it replaces one that was still open."""
-        before = self.get(key)
-        if before is not None:
-            self._unresolved += self._left_out(before)
-        return super().open(key, start, offset)
-
-    def close(self, key: bytes, offset: int) -> OpenPredictionRow | None:
-        """Return the open start and forget it; None where there is none."""
-        start = super().close(key, offset)
-        if start is not None:
-            self._closed += self._left_out(start)
-        return start
-
-    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> int:
-        """Forget starts that waited too long, while there is room; return how many."""
-        before = self._closed
-        expired = super().expire(clock, offset, room)
-        self._unresolved += self._closed - before
-        return expired
-
-    def unresolved_elsewhere(self) -> int:
-        """Return how many were left out of those that had no completion, the open ones among
-        them."""
-        return self._unresolved + sum(map(self._left_out, self.values()))
 
 
 def unjoined(read: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""What speculating on a prediction is worth, and the best that one threshold could have earned."""
+"""The worth of starting a prediction, and the most that one fixed threshold could have earned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TURN: Final = 0.02
 
 
 def worth(judged: JudgedOutcome) -> float:
-    """Return what speculating on a prediction earns."""
+    """Return what starting a prediction earns, in ms."""
     outcome = judged.outcome
     return outcome.gain if outcome.correct else -outcome.cost
 

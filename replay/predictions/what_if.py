@@ -1,4 +1,4 @@
-"""What if this tool cost twice as much: gains and costs of recorded outcomes, scaled."""
+"""Scales gains and costs of recorded outcomes: what if a tool cost twice as much?"""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from processing.contexts.thresholds import is_published, threshold_from_row
 from processing.rebuild import TableRebuild
 from processing.records.batch import RecordBatch
 from processing.state.rows import PARTITION_KEY, decode_partition, is_deleted
-from replay.engine.join import Notes
 from replay.log.replayed_partition import EpochPartition, ReplayedPartition
+from replay.predictions.notes import Notes
 from replay.sources.base import NothingThere, PredictionSource, RecordSource
 from topics.schema.json_schema import PublishedThreshold
 
@@ -80,7 +80,7 @@ def _learn(history: RecordSource, rules: LearningConfig, unit: int) -> bytes:
     epoch, partitions = history.log()
     notes = Notes()
     place = EpochPartition(unit, partitions, epoch)
-    following = ReplayedPartition(place, rules, {}, partial(notes.took, unit))
+    following = ReplayedPartition(place, rules, {}, partial(notes.add_commit, unit))
     for batch, _ in history.batches(unit, notes):
         for takeover in following.apply(batch):
             _feed(takeover, history, unit)

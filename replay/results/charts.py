@@ -29,7 +29,7 @@ class ChartLine:
 
 @dataclass(frozen=True)
 class Mark:
-    """A vertical mark with words that are shown when somebody points at it."""
+    """A vertical mark with a tooltip."""
 
     x: float
     words: str

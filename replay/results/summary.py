@@ -14,8 +14,8 @@ from typing import Any, Final
 from learners.modes import rates
 from replay.engine.engine import LIVE
 from replay.engine.ground_truth import Bin, merged
-from replay.engine.join import Notes
 from replay.predictions.assumptions import WHY, Basis
+from replay.predictions.notes import Notes
 from replay.predictions.unjoined import Filter, unjoined
 from replay.results.bootstrap import Bootstrap, Interval
 from replay.results.timelines import timelines

@@ -1,4 +1,4 @@
-"""What one process found out about one unit of a history: small, and fit to be sent and stored."""
+"""The results of one unit: small, to be sent between processes and stored."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Final
 import msgspec
 
 from replay.engine.accumulators import Point, PolicyTotals
-from replay.engine.engine import BacktestEngine, SplitSums
+from replay.engine.engine import BacktestEngine
 from replay.engine.ground_truth import Bin, Drift
-from replay.engine.join import Notes
+from replay.engine.split_sums import SplitSums
+from replay.predictions.notes import Notes
 
 MOST_NAMED_CONTEXTS: Final = 500
-"""Contexts of a unit that are named in the results, those with most predictions."""
+"""Most contexts of a unit in the results, those with most predictions first."""
 SETTLED: Final = 30
-"""Predictions from which on a context's threshold is asked whether it has come to rest."""
+"""Least predictions of a context for its `since` to count."""
 
 
 class ContextSums(msgspec.Struct, array_like=True, gc=False):
-    """What an arm did in one context. `since`: predictions until its threshold came to rest."""
+    """A policy in one context. `since`: predictions until its threshold was stable."""
 
     hits: int
     misses: int
@@ -34,7 +35,7 @@ class ContextSums(msgspec.Struct, array_like=True, gc=False):
 
 
 class ArmSums(msgspec.Struct):
-    """What an arm did, all contexts together. `settled`: `since` of those with enough outcomes."""
+    """A policy in all contexts. `settled`: `since` of those with enough predictions."""
 
     hits: int
     misses: int
@@ -70,7 +71,7 @@ class Apart(msgspec.Struct):
 
 
 class PartSums(msgspec.Struct, omit_defaults=True):
-    """One stretch of one unit. `apart`: what none of the other figures has; None: there is none."""
+    """One part of one unit. `apart`: predictions that no other figure includes, if any."""
 
     predictions: int
     first: int
@@ -90,7 +91,7 @@ class PartSums(msgspec.Struct, omit_defaults=True):
 
 
 class UnitSums(msgspec.Struct, omit_defaults=True):
-    """One unit: its stretches (two where settings are searched) and what was noted in reading.
+    """One unit: its parts (two where settings are searched), and counts of reading.
 
     `unpriced`, `assumed`: see `assumptions.Basis`. `timeline`: times and counts of a `Timeline`,
     where they were asked for.
@@ -106,23 +107,23 @@ class UnitSums(msgspec.Struct, omit_defaults=True):
     timeline: tuple[list[int], list[int]] | None = None
 
 
-def unit_sums(unit: int, judge: BacktestEngine, notes: Notes, seconds: float) -> UnitSums:
-    """Return what a judge knows when all is read."""
-    parts = [_part(judge, part) for part in judge.parts]
-    for name, arm in judge.arms.items():
+def unit_sums(unit: int, engine: BacktestEngine, notes: Notes, seconds: float) -> UnitSums:
+    """Return the sums of an engine when all is read."""
+    parts = [_part(engine, part) for part in engine.parts]
+    for name, arm in engine.runners.items():
         parts[-1].arms[name].nanoseconds = arm.nanoseconds
-    basis, times = judge.basis, judge.timeline
+    basis, times = engine.basis, engine.timeline
     return UnitSums(
-        unit, parts, notes, judge.beyond, seconds, basis.unpriced, basis.assumed,
+        unit, parts, notes, engine.contexts.beyond, seconds, basis.unpriced, basis.assumed,
         None if times is None else (times.at, times.counts),
     )  # fmt: skip
 
 
-def _part(judge: BacktestEngine, part: SplitSums) -> PartSums:
+def _part(engine: BacktestEngine, part: SplitSums) -> PartSums:
     leaves = [place for place, count in enumerate(part.counts) if count]
     best = {leaf: part.hindsight.best(leaf) for leaf in leaves}
     shown = nlargest(MOST_NAMED_CONTEXTS, leaves, key=lambda leaf: (part.counts[leaf], -leaf))
-    places = judge.places
+    places = engine.contexts.places
     return PartSums(
         predictions=sum(part.counts) - sum(part.not_startable.values()),
         first=part.first,
@@ -130,8 +131,8 @@ def _part(judge: BacktestEngine, part: SplitSums) -> PartSums:
         best=sum(best.values()),
         exact=part.hindsight.exact,
         always=sum(part.hindsight.always.values()),
-        at=part.course.at,
-        counts=part.course.counts,
+        at=part.buckets.at,
+        counts=part.buckets.counts,
         members=part.members,
         bins=part.reliability.bins,
         drifts=[(*places[each.context], each) for each in part.drifts.found],
@@ -148,7 +149,7 @@ def _part(judge: BacktestEngine, part: SplitSums) -> PartSums:
         known=len(leaves),
         arms={
             name: _arm(tally, leaves, shown, part.counts, len(places))
-            for name, tally in part.tallies.items()
+            for name, tally in part.totals.items()
         },
         apart=_apart(part, shown),
     )
@@ -193,7 +194,7 @@ def _arm(
 
 
 def joined(same: Sequence[UnitSums]) -> UnitSums:
-    """Return as one what several processes found in one unit, each with policies of its own."""
+    """Merge the results of several processes for one unit, each with policies of its own."""
     whole = same[0]
     for other in same[1:]:
         for part, more in zip(whole.parts, other.parts, strict=True):

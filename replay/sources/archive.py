@@ -1,4 +1,4 @@
-"""The archive in Postgres as a history: for what the topic's retention has taken."""
+"""The archive in Postgres as a source, for events that the topic's retention has deleted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import orjson
 
 from processing.records.batch import RecordBatch
-from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes
-from replay.sources.base import NothingThere, Progress, ReadOptions, pulled, read_records_of
+from replay.predictions.notes import Notes
+from replay.sources.base import NothingThere, ReadOptions, pulled
 from replay.sources.files import SortedFile
 from sinks.connections import postgres_address
 from sinks.postgres.archive import archived_count, archived_events, span
@@ -23,8 +22,8 @@ from sinks.postgres.reading import reading_postgres
 class ArchiveSource:
     """`episodic_events` in the order of the events' own times, as one partition.
 
-    What was sent twice is stored once, and dead letters are not stored. The order in which events
-    of one time came is not known any more.
+    What was sent twice is stored once, and dead letters are not stored. The order of events of one
+    timestamp is lost.
     """
 
     postgres: str
@@ -33,7 +32,7 @@ class ArchiveSource:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return f"the archive at {postgres_address(self.postgres)}"
 
     def _wanted(self) -> dict[str, Any]:
@@ -69,7 +68,3 @@ class ArchiveSource:
         async with reading_postgres(self.postgres) as connection:
             async for some in archived_events(connection, self._wanted()):
                 yield some
-
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
-        """Let a judge have all predictions."""
-        read_records_of(self, unit, judge, notes, progress)

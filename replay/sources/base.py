@@ -1,31 +1,28 @@
-"""Where predictions come from: one interface over broker, archive, exports and files.
+"""Sources of predictions: the interfaces of broker, archive, exports and files.
 
-A history has units that share nothing (partitions of the log), so they may be read side by side.
-Reading never commits an offset and never writes to a topic. Here live the interface and what all
-histories of records share.
+A source has units that share nothing (partitions of the log), so they may be read side by side.
+Reading never commits an offset and never writes to a topic. A source yields batches; it does not
+import the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from headstart.keys import DEFAULT_LEVELS
+from learners.outcome import Outcome
 from processing.records.batch import RecordBatch
-from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes, PredictionJoiner
-from replay.predictions.assumptions import Assumed
+from replay.predictions.assumptions import Assumed, Basis
+from replay.predictions.notes import Notes
 from replay.predictions.unjoined import Filter
 from replay.predictions.what_if import PayoffScales
 
-Progress = Callable[[float], None]
-"""Is told which share of a unit was read."""
-
 
 class NothingThere(LookupError):
-    """The history holds nothing in the range; the message says where it looked, and what to do."""
+    """The source has nothing in the range; the message says where it looked, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class TimeRange:
     end: dict[int, int] = field(default_factory=dict)
 
     def holds(self, at: int | None) -> bool:
-        """Return whether a time is within; what has none is, where no time is asked for."""
+        """Return whether a time is within the range; None is, where the range has no times."""
         if at is None:
             return self.since is None and self.until is None
         return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
@@ -51,7 +48,7 @@ class TimeRange:
 class ReadOptions:
     """How a history is read: which part, which predictions of it, by which levels.
 
-    `whole`: what retention takes while it is read is an error, not only a warning.
+    `whole`: records lost to retention while reading are an error, not a warning.
     """
 
     levels: Sequence[str] = DEFAULT_LEVELS
@@ -62,17 +59,29 @@ class ReadOptions:
     whole: bool = False
 
 
-class PredictionSource(Protocol):
+class Prediction(NamedTuple):
+    """A prediction whose outcome is known when it is read.
+
+    `paths`: its contexts, coarse to fine; `group`: of its workflow, see `workflow_group`.
+    """
+
+    tenant: str
+    paths: tuple[str, ...]
+    outcome: Outcome
+    group: int
+
+
+class _Source(Protocol):
     """Predictions in the order in which they came, by unit. It can be sent to another process."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         ...
 
     @property
     def live(self) -> bool:
-        """Whether it says what executors really started."""
+        """Whether it has what executors really started."""
         ...
 
     @property
@@ -85,14 +94,10 @@ class PredictionSource(Protocol):
         it raises."""
         ...
 
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
-        """Let a judge have all predictions of a unit, in order."""
-        ...
-
 
 @runtime_checkable
-class RecordSource(PredictionSource, Protocol):
-    """A history of records of `headstart.events`, as the agents get them."""
+class RecordSource(_Source, Protocol):
+    """Records of `headstart.events`, as the agents get them; predictions have yet to be joined."""
 
     def log(self) -> tuple[int, int]:
         """Return the log's epoch and how many partitions it has."""
@@ -103,35 +108,33 @@ class RecordSource(PredictionSource, Protocol):
         ...
 
 
+@runtime_checkable
+class OutcomeSource(_Source, Protocol):
+    """Predictions with their outcomes."""
+
+    def predictions(
+        self, unit: int, notes: Notes, basis: Basis
+    ) -> Iterator[tuple[Sequence[Prediction], float]]:
+        """Yield a unit's predictions in order, and which share of it was read by then.
+
+        `basis` counts what their worth rests on.
+        """
+        ...
+
+
+PredictionSource = RecordSource | OutcomeSource
+
+
 def largest_first(sizes: Mapping[int, int]) -> list[int]:
     """Return units by their sizes: processes that take them in this order end nearly together."""
     return sorted(sizes, key=lambda unit: (-sizes[unit], unit))
-
-
-def read_records_of(
-    history: RecordSource, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress
-) -> None:
-    """Let a judge have all predictions of a partition of the log."""
-    epoch, partitions = history.log()
-    reading = history.reading
-    for partition in sorted(reading.range.begin.keys() | reading.range.end.keys()):
-        if partition >= partitions:
-            raise ValueError(f"there is no partition {partition}: the log has {partitions}")
-    joiner = PredictionJoiner(
-        unit, partitions, epoch, judge, reading.levels, reading.chosen, reading.scales,
-        reading.assumed,
-    )  # fmt: skip
-    for batch, share in history.batches(unit, notes):
-        joiner.take(batch, notes)
-        progress(share)
-    joiner.end(notes)
 
 
 Item = TypeVar("Item")
 
 
 def pulled(runner: asyncio.Runner, items: AsyncIterator[Item]) -> Iterator[Item]:
-    """Yield what an asynchronous source gives, by the runner that it lives in."""
+    """Yield the items of an asynchronous iterator, using its own runner."""
 
     async def following() -> Item | None:
         return await anext(items, None)

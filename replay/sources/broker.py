@@ -1,4 +1,4 @@
-"""The log on the broker as a history: read outside any group, by partition."""
+"""The log on the broker as a source, read by partition and without a consumer group."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from aiokafka.errors import KafkaError
 
 from headstart.kafka_producer import BrokerUnreachable
 from processing.records.batch import RecordBatch
-from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes
 from replay.log.replay import read_batches
+from replay.predictions.notes import Notes
 from replay.sources.base import (
     NothingThere,
-    Progress,
     ReadOptions,
     largest_first,
     pulled,
-    read_records_of,
 )
 from topics.catalogue import EVENTS
 from topics.epoch import read_epoch
@@ -35,7 +32,7 @@ ARCHIVE: Final = "the archive in Postgres may have them (--source archive)"
 
 @dataclass(frozen=True)
 class BrokerSource:
-    """`headstart.events` of a broker; what retention took is said."""
+    """`headstart.events` of a broker; records lost to retention are warned about."""
 
     kafka: str
     reading: ReadOptions
@@ -43,7 +40,7 @@ class BrokerSource:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return f"{EVENTS.name} on {self.kafka}"
 
     def log(self) -> tuple[int, int]:
@@ -54,7 +51,7 @@ class BrokerSource:
     def units(self) -> list[int]:
         """Return the partitions that have records in the range, or had some."""
         found = asyncio.run(log_ranges(self.kafka, self.reading))
-        # Also those of which retention took all that was asked for: reading them says so.
+        # Also those of which retention took the whole range: reading them warns.
         sizes = {unit: len(log) for unit, (log, lost) in found.items() if log or lost}
         if not any(sizes.values()):
             raise NothingThere(
@@ -88,7 +85,7 @@ class BrokerSource:
     def _batches(
         self, runner: asyncio.Runner, unit: int, log: range, notes: Notes
     ) -> Iterator[RecordBatch]:
-        """Yield records; where retention is faster, go on with what it left."""
+        """Yield records; where retention is faster, continue at the new beginning."""
         while log:
             try:
                 yield from pulled(runner, read_batches(self.kafka, unit, log))
@@ -102,13 +99,9 @@ class BrokerSource:
                     f"retention while they were read; {ARCHIVE}"
                 )
 
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
-        """Let a judge have all predictions of a partition."""
-        read_records_of(self, unit, judge, notes, progress)
-
 
 def _drop_from(batch: RecordBatch, until: int) -> None:
-    """Forget the records that are not older than `until`."""
+    """Remove the records from `until` on."""
     kept = [place for place, at in enumerate(batch.timestamps) if at < until]
     columns: tuple[list[Any], ...] = (batch.offsets, batch.timestamps, batch.keys, batch.values)
     for column in columns:

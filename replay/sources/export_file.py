@@ -23,17 +23,14 @@ import msgspec
 import orjson
 
 from processing.records.batch import Headers, RecordBatch
-from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes
 from replay.files.input import name_of
 from replay.files.output import Target, output_file
+from replay.predictions.notes import Notes
 from replay.sources.base import (
     NothingThere,
-    Progress,
     ReadOptions,
     TimeRange,
     largest_first,
-    read_records_of,
 )
 from replay.sources.export_chunks import Head, NotAPiece, body, encode_piece, heads
 from topics.catalogue import EVENTS
@@ -307,7 +304,7 @@ class ExportSource:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return name_of(self.file)
 
     def log(self) -> tuple[int, int]:
@@ -330,7 +327,3 @@ class ExportSource:
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
         """Yield a partition's records in order."""
         yield from read_export(self.file, unit, self.reading.range, notes.warnings)
-
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
-        """Let a judge have all predictions of a partition."""
-        read_records_of(self, unit, judge, notes, progress)

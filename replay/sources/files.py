@@ -1,29 +1,30 @@
-"""Files as histories: judged outcomes, and events as `headstart emit` takes them, both JSONL."""
+"""Files as sources: outcomes, and events as `headstart emit` takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import orjson
 
 from headstart.experiments import GROUPS, workflow_group
+from learners.outcome import Outcome
 from processing.records.batch import RecordBatch
-from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes
 from replay.files.forms import told_by
 from replay.files.input import ZSTD, name_of
 from replay.files.json_lines import JsonLines, json_lines
 from replay.files.times import iso_ms
+from replay.predictions.assumptions import Basis
+from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import OutcomeLine, parse_numbered
 from replay.sources.base import (
     NothingThere,
+    Prediction,
     PredictionSource,
-    Progress,
     ReadOptions,
-    read_records_of,
 )
 from replay.sources.export_chunks import SKIPPABLE
 from replay.sources.export_file import ExportSource, NotAnExport, is_export
@@ -33,7 +34,7 @@ ALONE: Final = 20
 """Outcomes in a row that count as one workflow where the file names none."""
 _AT_ONCE: Final = 2_000
 _NAMED: Final = 10
-"""Fields without use that are named."""
+"""Most unused fields that a warning names."""
 
 
 class UnknownFile(ValueError):
@@ -49,7 +50,7 @@ class UnknownFile(ValueError):
 
 @dataclass(frozen=True)
 class OutcomeFile:
-    """Judged outcomes, one a line, asked about the moment before they are judged."""
+    """Predictions with outcomes, one a line, each asked about just before it is judged."""
 
     file: Path
     reading: ReadOptions
@@ -57,7 +58,7 @@ class OutcomeFile:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return name_of(self.file)
 
     def units(self) -> list[int]:
@@ -70,39 +71,33 @@ class OutcomeFile:
             )
         return [0]
 
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
-        """Let a judge have all outcomes."""
+    def predictions(
+        self,
+        unit: int,  # noqa: ARG002
+        notes: Notes,
+        basis: Basis,
+    ) -> Iterator[tuple[Sequence[Prediction], float]]:
+        """Yield all outcomes."""
         scales = self.reading.scales
-        span, read, unmet = self.reading.range, 0, scales.named
-        unused: set[str] = set()
-        levels = self.reading.levels
+        unmet, unused, found = scales.named, set[str](), list[Prediction]()
         with json_lines(self.file) as file:
-            for line in parse_numbered(_counted(file, notes), levels, self.name, unused):
-                paths, outcome = line.judged
-                if not (span.holds(outcome.timestamp) and self._chosen(line)):
+            lines = _counted(file, notes)
+            for line in parse_numbered(lines, self.reading.levels, self.name, unused):
+                if not self._chosen(line):
                     notes.filtered += 1
                     continue
-                outcome = self.reading.assumed.counted(outcome, judge.basis)
-                outcome = self.reading.assumed.priced(
-                    outcome,
-                    judge.basis,
-                    gain_known=line.gain_known,
-                    cost_known=line.cost_known,
-                )
-                if scales:
-                    outcome = scales.applied(outcome, line.tool)
-                    unmet.discard(line.tool or "")
+                unmet.discard(line.tool or "")
                 group = (
                     notes.predictions // ALONE % GROUPS
                     if line.workflow is None
                     else workflow_group(line.workflow)
                 )
-                judge.judge(judge.chain("", paths), outcome, group)
+                found.append(Prediction("", line.judged.paths, self._outcome(line, basis), group))
                 notes.predictions += 1
-                read += 1
-                if read % 10_000 == 0:
-                    progress(file.share)
-        judge.flush()
+                if len(found) >= _AT_ONCE:
+                    yield found, file.share
+                    found = []
+        yield found, 1.0
         notes.scaled += scales.named - unmet
         if unused:
             names = ", ".join(sorted(unused)[:_NAMED])
@@ -111,10 +106,21 @@ class OutcomeFile:
                 f"{', ...' if len(unused) > _NAMED else ''}; keys of a context belong in context"
             )
 
+    def _outcome(self, line: OutcomeLine, basis: Basis) -> Outcome:
+        assumed = self.reading.assumed
+        outcome = assumed.priced(
+            assumed.counted(line.judged.outcome, basis),
+            basis,
+            gain_known=line.gain_known,
+            cost_known=line.cost_known,
+        )
+        return self.reading.scales.applied(outcome, line.tool)
+
     def _chosen(self, line: OutcomeLine) -> bool:
         chosen = self.reading.chosen
         return (
-            chosen.workflow_type in (None, line.workflow_type)
+            self.reading.range.holds(line.judged.outcome.timestamp)
+            and chosen.workflow_type in (None, line.workflow_type)
             and chosen.domain in (None, line.domain)
         )  # fmt: skip
 
@@ -140,7 +146,7 @@ class EventFile:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return name_of(self.file)
 
     def log(self) -> tuple[int, int]:
@@ -158,10 +164,11 @@ class EventFile:
         span = self.reading.range
         batch = SortedFile()
         with json_lines(self.file) as lines:
-            for _, line in lines:
+            written_ms = self.file.stat().st_mtime_ns // 1_000_000
+            for number, line in lines:
                 if not line.strip():
                     continue
-                event, at = _timed(line.strip())
+                event, at = _completed(line.strip(), number, written_ms)
                 if span.holds(at):
                     batch.add(event, at)
                 if len(batch.values) >= _AT_ONCE:
@@ -169,26 +176,35 @@ class EventFile:
         if batch.values:
             yield batch.taken(), 1.0
 
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
-        """Let a judge have all predictions."""
-        read_records_of(self, unit, judge, notes, progress)
 
+def _completed(line: bytes, number: int, written_ms: int) -> tuple[bytes, int]:
+    """Return an event with what `headstart emit` would fill in, and its time in Unix ms.
 
-def _timed(event: bytes) -> tuple[bytes, int]:
-    """Return an event and its time in Unix ms, 0 where it has none; an ISO time becomes one."""
+    An id is made of the line's number, so that every reading gives the same; a time is that of the
+    file, `written_ms`. An ISO 8601 time becomes Unix ms. What is no event is left as it is, at 0.
+    """
     try:
-        record = orjson.loads(event)
-        at = record["timestamp"]
-    except (ValueError, LookupError, TypeError):
-        return event, 0
-    if isinstance(at, str) and (ms := iso_ms(at)) is not None:
-        return orjson.dumps({**record, "timestamp": ms}), ms
-    return event, at if isinstance(at, int) else 0
+        event = orjson.loads(line)
+    except ValueError:
+        return line, 0
+    if not isinstance(event, dict):
+        return line, 0
+    changes: dict[str, object] = {}
+    at = event.get("timestamp")
+    if at is None:
+        changes["timestamp"] = at = written_ms
+    elif isinstance(at, str) and (ms := iso_ms(at)) is not None:
+        changes["timestamp"] = at = ms
+    if event.get("tenant") is None:
+        changes["tenant"] = "default"
+    if event.get("id") is None:
+        changes["id"] = str(UUID(int=number))
+    return orjson.dumps(event | changes) if changes else line, at if isinstance(at, int) else 0
 
 
 @dataclass
 class SortedFile:
-    """Events that become records of the one partition of a history that has no log."""
+    """Gathers events into records of one partition, for sources without a log."""
 
     values: list[bytes] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -200,7 +216,7 @@ class SortedFile:
         self.times.append(at)
 
     def taken(self) -> RecordBatch:
-        """Return what was gathered, and begin anew."""
+        """Return the gathered events as a batch, and start the next."""
         count = len(self.values)
         end = self.offset + count
         batch = RecordBatch(
@@ -212,7 +228,7 @@ class SortedFile:
 
 
 def open_file(file: Path, reading: ReadOptions, *, outcomes: bool = False) -> PredictionSource:
-    """Return the history that a file holds, by its first bytes. Raises `UnknownFile`, `OSError`.
+    """Return the source that a file is, by its first bytes. Raises `UnknownFile`, `OSError`.
 
     `outcomes`: a file that does not say what it is holds judged outcomes; its lines are refused
     with the reason.

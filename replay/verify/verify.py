@@ -91,6 +91,7 @@ async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
         served = ServedTable(epoch)
         for partition in range(epoch.partitions):
             rows = await _partition(config, events, partition, epoch, episodes, found)
+            await episodes.finish()
             served.add(partition, rows)
             say(
                 f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
@@ -151,8 +152,10 @@ class _Episodes:
     ) -> None:
         self._connection, self._stored = connection, stored
         self._refused, self._found = refused, found
+        self._query: asyncio.Task[None] | None = None
 
     async def check(self, batch: RecordBatch) -> None:
+        """Ask Postgres for the events of a batch, while the next one is read and applied."""
         self._found.records += len(batch)
         reached = self._stored.get(batch.partition, 0)
         wanted = []
@@ -163,11 +166,20 @@ class _Episodes:
             self._found.events += len(events)
             if offset < reached:
                 wanted += [(str(each.id), each.tenant, each.timestamp) for each in events]
+        await self.finish()
         if wanted:
-            for missing in await events_not_stored(self._connection, wanted):
-                if missing not in self._refused:
-                    partition = batch.partition
-                    self._found.findings.add("episode_missing", partition=partition, id=missing)
+            self._query = asyncio.create_task(self._look_up(batch.partition, wanted))
+
+    async def finish(self) -> None:
+        """Wait for the query under way. Raises what it raised."""
+        query, self._query = self._query, None
+        if query is not None:
+            await query
+
+    async def _look_up(self, partition: int, wanted: list[tuple[str, str, int]]) -> None:
+        for missing in await events_not_stored(self._connection, wanted):
+            if missing not in self._refused:
+                self._found.findings.add("episode_missing", partition=partition, id=missing)
 
 
 async def _refused(kafka: str) -> set[str]:

@@ -66,7 +66,12 @@ async def events_not_stored(
 ) -> list[str]:
     """Return the ids of events, given as (id, tenant, Unix ms), that have no row."""
     ids, tenants, timestamps = zip(*events, strict=True)
-    which = {"ids": list(ids), "tenants": list(tenants), "timestamps": list(timestamps)}
+    # One string each: psycopg writes arrays element by element. No tenant has control characters.
+    which = {
+        "ids": ",".join(ids),
+        "tenants": "\x1f".join(tenants),
+        "timestamps": ",".join(map(str, timestamps)),
+    }
     return [
         row[0] for row in await (await connection.execute(_SQL["not_stored"], which)).fetchall()
     ]

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import orjson
 
 from headstart.keys import MODES, modes_key, redis_key
-from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
+from headstart.thresholds.overrides import OVERRIDES_FIELD, UNREACHABLE, read_overrides
 from sinks.connections import connect_redis, redis_client, reporting_redis_errors
 from sinks.redis.command_authors import watch_commands, with_authors, write_commands
 from sinks.redis.lua import script
@@ -370,7 +370,7 @@ def _override_fields(place: CommandTarget, raw: bytes | None) -> list[dict[str, 
         return []
     entries = overrides if isinstance(overrides, list) else []
     # Entries that readers cannot parse stay in Redis and do not become commands.
-    valid = [each for each in entries if read_overrides([each])[0].speculate != NOTHING]
+    valid = [each for each in entries if read_overrides([each])[0].speculate != UNREACHABLE]
     return [{**each, **where} for each in valid]
 
 

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from headstart.keys import MODES
-from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, Override, read_overrides
+from headstart.thresholds.overrides import OVERRIDES_FIELD, UNREACHABLE, Override, read_overrides
 from headstart.thresholds.threshold import DEFAULT_SPECULATE, DEFAULT_SUGGEST
 from sinks.redis.modes_marker import without_marker
 from topics.commands.messages import LARGEST_NUMBER, CommandState, CommandTarget, served_overrides
@@ -173,7 +173,7 @@ def _elements(raw: bytes | None) -> list[Any] | None:
 def _is_among(entry: Any, read: Override, known: Sequence[Any]) -> bool:
     """Return whether an override is equivalent to one in `known`."""
     return any(
-        read == _read(each) and (read.speculate != NOTHING or entry == each) for each in known
+        read == _read(each) and (read.speculate != UNREACHABLE or entry == each) for each in known
     )
 
 
@@ -191,7 +191,7 @@ def _stopped(entry: Mapping[str, Any], kept: Sequence[Override]) -> bool:
     The finer override would apply as a whole.
     """
     return any(
-        each.speculate == NOTHING
+        each.speculate == UNREACHABLE
         and (not each.path or f"{entry['path']}/".startswith(f"{each.path}/"))
         and each.tool in (None, entry["tool"])
         for each in kept
@@ -207,7 +207,7 @@ def _restricts(read: Override, wanted: Sequence[Mapping[str, Any]], now: int) ->
     """Return whether an override is at least as strict as the default and as every command."""
     if read.until is not None and read.until <= now:
         return False
-    if read.speculate == NOTHING:
+    if read.speculate == UNREACHABLE:
         return True
     speculate = max([DEFAULT_SPECULATE, *(each["speculate"] or 0.0 for each in wanted)])
     suggest = max([DEFAULT_SUGGEST, *(each["suggest"] or 0.0 for each in wanted)])

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import redis
 
+from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
 from agents.thresholds import redis_repair as checking
-from agents.thresholds.contested_fields import CONTESTED_S, MOST_REPAIRS, WINDOW_S, ContestedFields
+from agents.thresholds.clients import Clients
+from agents.thresholds.contested_fields import CONTESTED_S, MAX_REPAIRS, WINDOW_S, ContestedFields
 from agents.thresholds.redis_repair import RedisChecks
 from headstart.keys import redis_key
 from processing.contexts.thresholds import threshold_from_row
@@ -37,6 +39,21 @@ EPOCH, PARTITIONS = 7, 2
 END = 200
 
 
+BROKER = SimpleNamespace()
+
+
+async def _topic_state(_kafka: str, _topic: str) -> Any:
+    BROKER.asked += 1
+    return SimpleNamespace(end=dict.fromkeys(range(PARTITIONS), BROKER.end))
+
+
+async def _read_epoch(_kafka: str) -> Epoch:
+    return Epoch(BROKER.epoch, PARTITIONS)
+
+
+CLIENTS = Clients(topic_state=_topic_state, read_epoch=_read_epoch)
+
+
 def row(offset: int, outcomes: int = 3) -> bytes:
     return encode_context(ContextRow(EPOCH, offset, 5, outcomes, 1, 1, 1, "ema", (0.5, 0.4)))
 
@@ -45,11 +62,13 @@ class Worker:
     """What `RedisChecks` needs of a worker: one partition, its rows in a dictionary."""
 
     def __init__(self, tenant: str, contexts: int, applied_offset: int = 100) -> None:
+        self.env, self.clients = Environment(), CLIENTS
         self.epoch, self.kafka, self.counts = Epoch(EPOCH, PARTITIONS), "kafka", WorkerCounts()
-        self.publishing = SimpleNamespace(waiting=False)
+        self.publish_queue = SimpleNamespace(waiting=False)
         self.store = self
         self.tenant, self.partition = tenant, partition_for(tenant, "refund", PARTITIONS)
-        self.delivery = SimpleNamespace(in_flight=())
+        self.publisher = SimpleNamespace(in_flight=())
+        self.targets = self
         self.rows = {
             context_key(tenant, f"workflow_type=refund/n={n}"): row(n) for n in range(contexts)
         }
@@ -91,19 +110,9 @@ def only_its_own(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def broker(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What the broker says, and how often it is asked where the log ends."""
-    said = SimpleNamespace(epoch=EPOCH, end=END, asked=0)
-
-    async def topic_state(_kafka: str, _topic: str) -> Any:
-        said.asked += 1
-        return SimpleNamespace(end=dict.fromkeys(range(PARTITIONS), said.end))
-
-    async def read_epoch(_kafka: str) -> Epoch:
-        return Epoch(said.epoch, PARTITIONS)
-
-    monkeypatch.setattr(checking, "topic_state", topic_state)
-    monkeypatch.setattr(checking, "read_epoch", read_epoch)
+    vars(BROKER).update(epoch=EPOCH, end=END, asked=0)
     monkeypatch.setattr(checking, "PAUSE_S", 0.0)
-    return said
+    return BROKER
 
 
 def rounds(url: str, worker: Worker, count: int = 1) -> None:
@@ -193,7 +202,7 @@ def test_what_may_be_right_is_left_alone(
         raw = json.dumps({**value, **version}).encode()
         client.hset(key, path(1), raw)
         if why == "under way":
-            worker.delivery.in_flight = worker.thresholds()
+            worker.publisher.in_flight = worker.thresholds()
         elif why == "another epoch":
             broker.epoch = EPOCH + 1
         elif why == "no longer ours":
@@ -229,7 +238,7 @@ def test_another_installation_is_not_fought(redis_url: str, tenant: str) -> None
         services: Any = worker
         checks = RedisChecks(services, worker.owned, worker.fetched, redis_url, 60.0)
         with redis.Redis.from_url(redis_url) as client:
-            for _ in range(MOST_REPAIRS + 3):
+            for _ in range(MAX_REPAIRS + 3):
                 client.hset(key, path(1), theirs)
                 await checks.round()
             assert client.hget(key, path(1)) == theirs
@@ -239,19 +248,19 @@ def test_another_installation_is_not_fought(redis_url: str, tenant: str) -> None
         await checks.close()
 
     asyncio.run(run())
-    assert worker.counts.repaired["newer"] == MOST_REPAIRS
+    assert worker.counts.repaired["newer"] == MAX_REPAIRS
     assert worker.counts.contested == 1
 
 
 def test_a_contested_value_is_still_repaired_now_and_then() -> None:
     contested, field = ContestedFields(), Field("t", "w", "p")
-    for count in range(1, MOST_REPAIRS + 1):
+    for count in range(1, MAX_REPAIRS + 1):
         assert contested.may_repair(field, "newer", count)
-        assert contested.repaired(field, "newer", count) == (count == MOST_REPAIRS)
-    assert not contested.may_repair(field, "behind", MOST_REPAIRS + 1)
-    assert contested.may_repair(field, "missing", MOST_REPAIRS + 1)
-    assert contested.may_repair(field, "newer", MOST_REPAIRS + CONTESTED_S)
-    assert contested.count(MOST_REPAIRS) == 1
+        assert contested.repaired(field, "newer", count) == (count == MAX_REPAIRS)
+    assert not contested.may_repair(field, "behind", MAX_REPAIRS + 1)
+    assert contested.may_repair(field, "missing", MAX_REPAIRS + 1)
+    assert contested.may_repair(field, "newer", MAX_REPAIRS + CONTESTED_S)
+    assert contested.count(MAX_REPAIRS) == 1
     assert contested.may_repair(field, "newer", WINDOW_S + 2)
     assert contested.count(WINDOW_S + 2) == 0
 
@@ -260,7 +269,7 @@ def worked(url: str, worker: Worker, body: Callable[[RedisChecks], Awaitable[Non
     async def run() -> None:
         services: Any = worker
         checks = RedisChecks(services, worker.owned, worker.fetched, url, 60.0)
-        checks.soon()
+        checks.request_round()
         await body(checks)
         await checks.close()
 
@@ -279,7 +288,7 @@ def test_a_redis_that_is_away_is_asked_again_later() -> None:
 
 def test_while_thresholds_wait_for_redis_nothing_is_compared() -> None:
     worker = Worker("t", 3)
-    worker.publishing.waiting = True
+    worker.publish_queue.waiting = True
 
     async def body(checks: RedisChecks) -> None:
         await checks.work()

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 import agents.worker
-from agents.worker import _collect, _tame_collector
+from agents.worker import _collect, _collect_rarely
 
 
 class Knot:
@@ -22,7 +22,7 @@ class Knot:
 def test_knots_are_collected_though_few_objects_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents.worker, "_COLLECT_S", 0.01)
     usual = gc.get_threshold()
-    _tame_collector()
+    _collect_rarely()
     try:
         asyncio.run(_a_knot_goes())
     finally:

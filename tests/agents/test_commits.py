@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agents.thresholds.checkpoint_writer import CheckpointWriter, answer
+from agents.thresholds.checkpoint_writer import CheckpointWriter, superseding_row
 from processing.contexts.thresholds import threshold_from_row
 from processing.records.dead_letters import DeadLetter
 from processing.state.rows import PARTITION_KEY, context_key, deleted, stale, with_version
 from processing.task import Checkpoint
-from tests.agents.commit_world import World
+from tests.agents.checkpoint_world import World
 
 EPOCH = 3
 
@@ -38,56 +38,28 @@ def test_the_order_of_effects() -> None:
     first.moved.append(
         threshold_from_row(context_key("acme", "workflow_type=a"), deleted(EPOCH, 3))
     )
-    run(CheckpointWriter(world, 0).deliver(first))
+    run(CheckpointWriter(world, 0).write(first))
     assert world.happened == ["dead letters", "redis", "changelog", "store", "topic", "done 4"]
     assert (world.table[b"a"], world.held) == (row(3), 1)
 
 
-def test_what_is_published_ahead_of_its_rows_is_under_way_until_they_are_stored() -> None:
-    world = World()
-    delivery = CheckpointWriter(world, 0)
-    ahead = threshold_from_row(context_key("acme", "workflow_type=a"), deleted(EPOCH, 2))
-    with_rows = threshold_from_row(context_key("acme", "workflow_type=b"), deleted(EPOCH, 3))
-
-    async def publish() -> None:
-        delivery.publish([ahead])
-        await delivery.published()
-
-    run(publish())
-    assert (world.happened, delivery.in_flight) == (["redis"], [ahead])
-    last = commit(4, a=row(3))
-    last.thresholds.append(with_rows)
-    seen: list[object] = []
-    world.before_send = lambda: seen.extend(delivery.in_flight)
-    run(delivery.deliver(last))
-    assert (seen, delivery.in_flight) == ([ahead, with_rows], ())
-
-
-def test_who_lost_the_partition_publishes_nothing_ahead() -> None:
-    world = World()
-    world.owned = False
-    delivery = CheckpointWriter(world, 0)
-    delivery.publish([threshold_from_row(b"cacme\x1fworkflow_type=a", deleted(EPOCH, 2))])
-    assert (world.happened, delivery.in_flight) == ([], ())
-
-
 def test_what_did_not_move_is_published_and_not_announced() -> None:
     world = World()
-    run(CheckpointWriter(world, 0).deliver(commit(4, a=row(3))))
+    run(CheckpointWriter(world, 0).write(commit(4, a=row(3))))
     assert world.happened == ["dead letters", "redis", "changelog", "store", "done 4"]
 
 
 def test_nothing_is_appended_by_who_lost_the_partition() -> None:
     world = World()
     world.owned = False
-    run(CheckpointWriter(world, 0).deliver(commit(4, a=row(3))))
+    run(CheckpointWriter(world, 0).write(commit(4, a=row(3))))
     assert (world.log, world.table, world.held) == ([], {}, None)
 
 
 def test_who_lost_the_partition_meanwhile_leaves_the_rest_to_the_next_owner() -> None:
     world = World()
     world.after_send = lambda: setattr(world, "owned", False)
-    run(CheckpointWriter(world, 0).deliver(commit(4, a=row(3))))
+    run(CheckpointWriter(world, 0).write(commit(4, a=row(3))))
     assert world.happened == ["dead letters", "redis", "changelog"]
     assert (world.table, world.held) == ({}, None)
 
@@ -100,57 +72,57 @@ def test_a_failed_send_leaves_table_and_changelog_as_they_were() -> None:
 
     world.before_send = fail
     with pytest.raises(RuntimeError, match="broker away"):
-        run(CheckpointWriter(world, 0).deliver(commit(4, a=row(3))))
+        run(CheckpointWriter(world, 0).write(commit(4, a=row(3))))
     assert (world.table, world.held, world.happened) == ({}, None, ["dead letters", "redis"])
 
 
 def test_a_stale_row_in_between_is_answered_with_ours() -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
-    run(delivery.deliver(commit(10, a=row(9), b=row(5), gone=deleted(EPOCH, 7))))
+    writer = CheckpointWriter(world, 0)
+    run(writer.write(commit(10, a=row(9), b=row(5), gone=deleted(EPOCH, 7))))
     world.log += [(b"a", row(2)), (b"gone", row(1)), (b"b", row(5)), (b"ahead", row(40))]
-    run(delivery.deliver(commit(12, c=row(11))))
+    run(writer.write(commit(12, c=row(11))))
     kept = world.last_rows()
     assert (kept[b"a"], kept[b"b"], kept[b"c"]) == (row(9), row(5), row(11))
     assert kept[b"gone"] == deleted(EPOCH, 7)
     assert kept[b"ahead"] == row(40), "of an owner that was ahead of us: we shall get there"
     assert b"ahead" not in world.table
     assert world.held == 3, "a recovery from here would otherwise miss what we do not have yet"
-    assert b"a" in world.announced_again, "whoever appended the stale row announced it, too"
-    assert b"ahead" not in world.announced_again
+    assert b"a" in world.produced_again, "whoever appended the stale row announced it, too"
+    assert b"ahead" not in world.produced_again
 
 
 def test_where_another_was_ahead_ours_is_announced_once_it_is_as_new() -> None:
     """What moved there and back between two commits of ours moved once for whoever saw both."""
     world = World()
-    delivery = CheckpointWriter(world, 0)
+    writer = CheckpointWriter(world, 0)
     world.log.append((b"a", row(8)))
-    run(delivery.deliver(commit(6, a=row(5))))
-    assert world.announced_again == []
-    run(delivery.deliver(commit(8, a=row(7))))
-    assert world.announced_again == [], "it is not yet as new"
-    run(delivery.deliver(commit(10, a=row(9))))
-    run(delivery.deliver(commit(12, a=row(11))))
-    assert world.announced_again == [b"a"]
+    run(writer.write(commit(6, a=row(5))))
+    assert world.produced_again == []
+    run(writer.write(commit(8, a=row(7))))
+    assert world.produced_again == [], "it is not yet as new"
+    run(writer.write(commit(10, a=row(9))))
+    run(writer.write(commit(12, a=row(11))))
+    assert world.produced_again == [b"a"]
 
 
 def test_a_stale_row_at_the_end_is_found_without_another_commit() -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
-    run(delivery.deliver(commit(10, a=row(9))))
+    writer = CheckpointWriter(world, 0)
+    run(writer.write(commit(10, a=row(9))))
     world.log.append((b"a", row(2)))
-    run(delivery.check_changelog(len(world.log)))
+    run(writer.check_changelog(len(world.log)))
     assert world.last_rows()[b"a"] == row(9)
     assert world.held == len(world.log) - 1
     before = len(world.log)
-    run(delivery.check_changelog(before))
+    run(writer.check_changelog(before))
     assert len(world.log) == before, "looked at once"
 
 
 def test_stale_rows_that_keep_coming_are_all_answered() -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
-    run(delivery.deliver(commit(10, a=row(9))))
+    writer = CheckpointWriter(world, 0)
+    run(writer.write(commit(10, a=row(9))))
     left = [1, 2, 3]
 
     def zombie() -> None:
@@ -158,7 +130,7 @@ def test_stale_rows_that_keep_coming_are_all_answered() -> None:
             world.log.append((b"a", row(left.pop())))
 
     world.before_send = zombie
-    run(delivery.deliver(commit(12, c=row(11))))
+    run(writer.write(commit(12, c=row(11))))
     assert left == []
     assert world.last_rows()[b"a"] == row(9)
     assert world.held == len(world.log) - 1
@@ -166,8 +138,8 @@ def test_stale_rows_that_keep_coming_are_all_answered() -> None:
 
 def test_the_offset_held_never_passes_over_rows_that_were_not_looked_at() -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
-    run(delivery.deliver(commit(10, a=row(9))))
+    writer = CheckpointWriter(world, 0)
+    run(writer.write(commit(10, a=row(9))))
     world.log.append((b"a", row(2)))
 
     def lose() -> None:
@@ -175,28 +147,28 @@ def test_the_offset_held_never_passes_over_rows_that_were_not_looked_at() -> Non
 
     world.after_send = lose
     held = world.held
-    run(delivery.deliver(commit(12, c=row(11))))
+    run(writer.write(commit(12, c=row(11))))
     assert world.held == held, "whoever recovers from here sees the stale row and answers it"
 
 
 def test_mending_appends_our_rows_again() -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
-    run(delivery.deliver(commit(10, a=row(9), b=row(8))))
-    run(delivery.mend([b"a", b"unknown"]))
+    writer = CheckpointWriter(world, 0)
+    run(writer.write(commit(10, a=row(9), b=row(8))))
+    run(writer.rewrite_stale_keys([b"a", b"unknown"]))
     assert world.log[-1] == (b"a", row(9))
     assert world.held == len(world.log) - 1
 
 
 def test_only_markers_that_still_stand_are_buried() -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
+    writer = CheckpointWriter(world, 0)
     old = deleted(EPOCH, 5)
-    run(delivery.deliver(commit(10, gone=old, back=row(9))))
+    run(writer.write(commit(10, gone=old, back=row(9))))
     world.redis_is_there = False
-    assert not run(delivery.bury([(b"gone", old), (b"back", old)]))
+    assert not run(writer.delete_expired([(b"gone", old), (b"back", old)]))
     world.redis_is_there = True
-    assert run(delivery.bury([(b"gone", old), (b"back", old)]))
+    assert run(writer.delete_expired([(b"gone", old), (b"back", old)]))
     assert world.log[-1] == (b"gone", None)
     assert b"gone" not in world.table
     assert world.table[b"back"] == row(9)
@@ -224,7 +196,7 @@ MARK = deleted(EPOCH, 5)
 def test_what_answers_a_row_of_another(
     ours: bytes | None, theirs: bytes | None, expected: bytes | None
 ) -> None:
-    found = answer(ours, theirs, (EPOCH, 20))
+    found = superseding_row(ours, theirs, (EPOCH, 20))
     assert found == expected
     if found is not None:
         assert not stale(theirs, found), "the answer wins in a recovery"
@@ -232,19 +204,19 @@ def test_what_answers_a_row_of_another(
 
 def test_what_could_not_be_read_back_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
+    writer = CheckpointWriter(world, 0)
 
     async def away(_begin: int, _end: int) -> list[Any]:
         raise ConnectionError("broker away")
 
     async def body() -> None:
-        await delivery.deliver(commit(9, a=row(8)))
+        await writer.write(commit(9, a=row(8)))
         world.log.append((b"a", row(5)))
         with monkeypatch.context() as patched:
-            patched.setattr(world, "changelog", away)
+            patched.setattr(world, "read_changelog", away)
             with pytest.raises(ConnectionError):
-                await delivery.check_changelog(3)
-        await delivery.check_changelog(3)
+                await writer.check_changelog(3)
+        await writer.check_changelog(3)
 
     run(body())
     assert world.last_rows()[b"a"] == row(8)

@@ -70,7 +70,7 @@ def test_where_there_is_no_room_a_report_takes_the_place_of_the_one_before(
         *(f"service {n}" for n in range(50))
     )
     report.with_name(f"{REPORT_FILE}.new").mkdir()
-    HealthReporter("history", worker_config, {}, set()).tell()
+    HealthReporter("history", worker_config, {}, set()).write_report()
     found = decode_report(report.read_bytes())
     assert found is not None
     assert found.worker == "history"
@@ -131,6 +131,6 @@ def test_a_service_that_goes_and_comes_back_is_one_line_each(worker_config: Work
     with structlog.testing.capture_logs() as said:
         asyncio.run(look())
     assert [(each["event"], each["service"]) for each in said if "service" in each] == [
-        ("service.away", "redis"),
-        ("service.back", "redis"),
+        ("service.unavailable", "redis"),
+        ("service.available", "redis"),
     ]

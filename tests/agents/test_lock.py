@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.worker import DataDirectoryTaken, _hold
+from agents.worker import DataDirectoryTaken, _lock
 
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from agents.worker import _hold
-lock = _hold(Path(sys.argv[1]), wait=sys.argv[2] == "wait")
+from agents.worker import _lock
+lock = _lock(Path(sys.argv[1]), wait=sys.argv[2] == "wait")
 print("held", flush=True)
 time.sleep(60)
 """
@@ -51,7 +51,7 @@ def test_the_second_is_refused_and_told_by_whom(
     holder = start(path, "at once", started)
     assert held(holder)
     with pytest.raises(DataDirectoryTaken, match=rf"process {holder.pid}\) runs on .*--instance"):
-        _hold(path, wait=False)
+        _lock(path, wait=False)
 
 
 @pytest.mark.parametrize("wiped", [False, True])
@@ -70,4 +70,4 @@ def test_who_stands_by_takes_over_on_kill(
     assert held(spare)
     assert path.read_text() == f"{spare.pid}\n"
     with pytest.raises(DataDirectoryTaken):
-        _hold(path, wait=False)
+        _lock(path, wait=False)

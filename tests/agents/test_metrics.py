@@ -67,8 +67,8 @@ def test_what_a_batch_is_counted_as() -> None:
     counts = WorkerCounts()
     long_ago = int(time.time() * 1000) - 120_000
     parts = [Slice(batch(9, long_ago), 0, 4), Slice(batch(2, long_ago), 0, 0)]
-    counts.took(extent(parts), 40)
-    counts.took_effect(extent(parts), started())
+    counts.count_batch(extent(parts), 40)
+    counts.observe_effect(extent(parts), started())
     found = shown(counts)
     assert (found["headstart_batches_total"], found["headstart_records_total"]) == (1, 4)
     assert found["headstart_events_total"] == 40

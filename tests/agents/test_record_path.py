@@ -26,7 +26,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from agents.consumer import fetch_to_batch as drain_module
-from agents.consumer.fetch_to_batch import MOST_BYTES, to_record_batch
+from agents.consumer.fetch_to_batch import MAX_BYTES, to_record_batch
 from processing.records.batch import RECORD_BYTES, RecordBatch
 from processing.records.columnar import ColumnarRecordBatch
 from processing.records.decode import decode_record
@@ -72,7 +72,7 @@ def unpacking(request: pytest.FixtureRequest, compiled: Any) -> Iterator[str]:
     how = None if request.param == "python" else compiled
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(drain_module, "kernels", lambda: how)
-        patching.setattr(drain_module, "LEAST_BYTES", 0)
+        patching.setattr(drain_module, "MIN_COMPILED_BYTES", 0)
         yield request.param
 
 
@@ -167,7 +167,7 @@ def stock(log: Log, position: int, isolation: int) -> Seen:
     return records, assignment.state_value(TP).position, False
 
 
-def ours(log: Log, position: int, isolation: int, most_bytes: int = MOST_BYTES) -> Seen:
+def ours(log: Log, position: int, isolation: int, most_bytes: int = MAX_BYTES) -> Seen:
     """Drain until nothing is left, fetching again from the position as the fetch loop does."""
     records: list[Any] = []
     fetched, assignment = result(log, position, isolation)
@@ -202,7 +202,7 @@ def ours(log: Log, position: int, isolation: int, most_bytes: int = MOST_BYTES) 
     first=st.integers(0, 2**40),
     into=st.integers(0, 25),
     isolation=st.sampled_from([READ_UNCOMMITTED, READ_COMMITTED]),
-    most_bytes=st.sampled_from([1, 300, MOST_BYTES]),
+    most_bytes=st.sampled_from([1, 300, MAX_BYTES]),
 )
 @in_loop
 def test_equal_to_the_stock_path(
@@ -439,7 +439,7 @@ def test_a_batch_of_too_many_is_one_record(
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(batches_module, limit, there - 1)
         if unpacking == "compiled":  # its limits are compiled
-            patching.setattr(drain_module, "LEAST_BYTES", 1 << 30)
+            patching.setattr(drain_module, "MIN_COMPILED_BYTES", 1 << 30)
         one_record_of(log)
         patching.setattr(batches_module, limit, there)
         assert len(ours(log, 0, READ_UNCOMMITTED)[0]) == 42
@@ -505,7 +505,7 @@ def test_compiled_code_unpacks_what_is_plain(unpacking: str) -> None:
 def test_of_a_small_fetch_it_is_not_worth_it() -> None:
     fetched, _assignment = result(write([data(0, 1)], first=0), 0, READ_COMMITTED)
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(drain_module, "LEAST_BYTES", 20_000)
+        patching.setattr(drain_module, "MIN_COMPILED_BYTES", 20_000)
         assert type(to_record_batch(fetched)) is RecordBatch
 
 

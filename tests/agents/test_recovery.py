@@ -11,6 +11,7 @@ import faust
 import pytest
 
 from agents.producer import BatchProducer
+from agents.thresholds.clients import Clients
 from agents.thresholds.completeness import complete_from, completeness
 from agents.thresholds.recovery import Recovered, Restoring, recover
 from agents.thresholds.store import ContextStore, new_table
@@ -60,7 +61,7 @@ def test_an_empty_store_begins_where_the_log_is_complete(kafka: str, store: Cont
         return begin, last
 
     begin, last = asyncio.run(_appending(kafka, append))
-    found = asyncio.run(recover(store, kafka, [0, 1]))
+    found = asyncio.run(recover(store, Clients(), kafka, [0, 1]))
     assert found == {0: Recovered(set(), 0), 1: Recovered(set(), begin)}
     assert dict(store.scan(1)) == {b"a": row(2), b"b": row(3), b"d": row(4)}
     assert store.held_offset(1) == last
@@ -77,7 +78,7 @@ def test_a_store_that_holds_something_goes_on_behind_it(kafka: str, store: Conte
         return begin
 
     begin = asyncio.run(_appending(kafka, append))
-    found = asyncio.run(recover(store, kafka, [2]))
+    found = asyncio.run(recover(store, Clients(), kafka, [2]))
     assert found == {2: Recovered(set(), begin)}
     assert dict(store.scan(2)) == {b"a": row(1), b"b": row(2)}, "what was buried before is gone"
 
@@ -101,9 +102,9 @@ def test_a_record_that_is_no_row_is_passed_over(kafka: str, store: ContextStore)
         await producer.send_rows(CHANGELOG.name, 3, rows)
 
     asyncio.run(_appending(kafka, append))
-    found = asyncio.run(recover(store, kafka, [3]))[3]
+    found = asyncio.run(recover(store, Clients(), kafka, [3]))[3]
     assert dict(store.scan(3)) == {b"kept": row(2), b"last": row(3)}
-    assert found.overtaken == {b"kept"}, "it is appended again"
+    assert found.stale_keys == {b"kept"}, "it is appended again"
     state = asyncio.run(topic_state(kafka, CHANGELOG.name))
     table = asyncio.run(read_table(kafka, state, 3, 1))
     assert table.rows == {}, "rows that are deleted"
@@ -115,4 +116,4 @@ def test_a_record_without_a_key_is_passed_over(store: ContextStore) -> None:
         restoring.apply([None, b"kept"], [row(2), row(end)], end)
         restoring.write(end - 1)
     assert dict(store.scan(3)) == {b"kept": row(4)}
-    assert restoring.overtaken == set()
+    assert restoring.stale_keys == set()

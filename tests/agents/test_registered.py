@@ -12,8 +12,9 @@ from agents.app import App, Tables
 from agents.config import WorkerConfig
 from agents.consumer.faust_transport import Consumer, RecordBatchSchema, Transport
 from agents.thresholds.store import ContextTable
-from agents.worker import WORKERS
-from deploy.supervisor import WORKERS as SUPERVISED
+from agents.worker import APPS
+from cli.system.worker import Name
+from processing.worker_report import WORKERS
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
 from topics.epoch import Epoch
 
@@ -31,12 +32,11 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def app(name: str, worker_config: WorkerConfig) -> App:
-    return WORKERS[name](worker_config, Epoch(1_800_000_000, 4))
+    return APPS[name](worker_config, Epoch(1_800_000_000, 4))
 
 
 def test_the_workers() -> None:
-    assert set(WORKERS) == set(EXPECTED)
-    assert set(SUPERVISED) == set(EXPECTED)
+    assert set(APPS) == set(WORKERS) == set(EXPECTED) == {*Name} - {Name.ALL}
 
 
 def test_each_has_one_agent_on_one_topic_in_a_group_of_its_own(app: App, name: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agents.thresholds.checkpoint_writer import CheckpointWriter
 from processing.state.rows import PARTITION_KEY
-from tests.agents.commit_world import World
+from tests.agents.checkpoint_world import World
 from tests.agents.test_commits import commit, row, run
 
 
@@ -26,13 +26,13 @@ def restored(world: World, begin: int) -> dict[bytes, bytes | None]:
 
 def test_what_is_before_the_rewrite_need_not_be_read() -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
+    writer = CheckpointWriter(world, 0)
 
     async def body() -> None:
-        await delivery.deliver(commit(4, a=row(3), b=row(2)))
-        await delivery.rewrite(pieces([b"a", b"b"], [PARTITION_KEY, b"gone"]))
-        assert (delivery.complete_from, world.complete_from) == (3, 0)
-        await delivery.deliver(commit(5, c=row(4)))
+        await writer.write(commit(4, a=row(3), b=row(2)))
+        await writer.rewrite(pieces([b"a", b"b"], [PARTITION_KEY, b"gone"]))
+        assert (writer.complete_from, world.complete_from) == (3, 0)
+        await writer.write(commit(5, c=row(4)))
 
     run(body())
     assert world.complete_from == 3
@@ -41,25 +41,25 @@ def test_what_is_before_the_rewrite_need_not_be_read() -> None:
 
 def test_who_is_behind_another_owner_rewrites_nothing() -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
+    writer = CheckpointWriter(world, 0)
 
     async def body() -> None:
-        await delivery.deliver(commit(4, a=row(3)))
+        await writer.write(commit(4, a=row(3)))
         world.log += [(b"a", row(8)), (PARTITION_KEY, row(8))]
-        await delivery.deliver(commit(6, b=row(5)))
+        await writer.write(commit(6, b=row(5)))
         appended = len(world.log)
-        await delivery.rewrite(pieces(list(world.table)))
-        assert (delivery.complete_from, len(world.log)) == (0, appended)
-        await delivery.deliver(commit(9, a=row(8)))
-        await delivery.rewrite(pieces(list(world.table)))
-        assert delivery.complete_from == len(world.log) - 3
+        await writer.rewrite(pieces(list(world.table)))
+        assert (writer.complete_from, len(world.log)) == (0, appended)
+        await writer.write(commit(9, a=row(8)))
+        await writer.rewrite(pieces(list(world.table)))
+        assert writer.complete_from == len(world.log) - 3
 
     run(body())
 
 
 def test_who_loses_the_partition_meanwhile_does_not_call_it_whole() -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
+    writer = CheckpointWriter(world, 0)
 
     async def lost() -> AsyncIterator[list[bytes]]:
         yield [b"a"]
@@ -67,28 +67,28 @@ def test_who_loses_the_partition_meanwhile_does_not_call_it_whole() -> None:
         yield [PARTITION_KEY]
 
     async def body() -> None:
-        await delivery.deliver(commit(4, a=row(3)))
-        await delivery.rewrite(lost())
+        await writer.write(commit(4, a=row(3)))
+        await writer.rewrite(lost())
 
     run(body())
-    assert delivery.complete_from == 0
+    assert writer.complete_from == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=30), st.integers(1, 3))
 def test_commits_between_its_pieces_lose_nothing(steps: list[tuple[str, bool]], size: int) -> None:
     world = World()
-    delivery = CheckpointWriter(world, 0)
+    writer = CheckpointWriter(world, 0)
 
     async def body() -> None:
         waiting: list[asyncio.Task[None]] = []
         for at, (name, rewrite) in enumerate(steps):
-            await delivery.deliver(commit(at + 1, **{name: row(at)}))
+            await writer.write(commit(at + 1, **{name: row(at)}))
             if rewrite:
                 keys = list(world.table)
                 cut = [keys[n : n + size] for n in range(0, len(keys), size)]
-                waiting.append(asyncio.create_task(delivery.rewrite(pieces(*cut))))
+                waiting.append(asyncio.create_task(writer.rewrite(pieces(*cut))))
                 await asyncio.sleep(0)
         await asyncio.gather(*waiting)
 
     run(body())
-    assert restored(world, delivery.complete_from) == world.table
+    assert restored(world, writer.complete_from) == world.table

@@ -48,10 +48,10 @@ def test_write_get_delete(opened: Open) -> None:
 
 def test_it_says_how_far_it_came_where_it_is_open(opened: Open) -> None:
     store = opened()
-    assert store.reached() == {}
+    assert store.restored_offsets() == {}
     store.write_rows(P, [(b"a", b"1")], 10)
     store.write_rows(P + 1, [(b"a", b"1")], None)
-    assert store.reached() == {P: 10}
+    assert store.restored_offsets() == {P: 10}
 
 
 def test_scan_shows_rows_and_nothing_of_its_own(opened: Open) -> None:
@@ -125,14 +125,14 @@ def recover(store: ContextStore, *records: tuple[bytes, bytes | None, int]) -> s
     for key, row, offset in records:
         restoring.apply([key], [row], offset + 1)
     restoring.write(records[-1][2])
-    return restoring.overtaken
+    return restoring.stale_keys
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])
 def test_recovery_applies_changelog_records(
     opened: Open, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(recovery, "WRITE_ROWS", at_once)
     store = opened()
     store.write_rows(P, [(b"old", deleted(5, 1))], 6)
     records = [(b"a", row(1), 7), (b"a", row(2), 8), (b"old", None, 9), (b"b", row(3), 12)]
@@ -145,7 +145,7 @@ def test_recovery_applies_changelog_records(
 def test_recovery_keeps_the_row_of_the_higher_offset(
     opened: Open, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(recovery, "WRITE_ROWS", at_once)
     store = opened()
     store.write_rows(P, [(b"local", row(20))], 6)
     overtaken = recover(

@@ -32,7 +32,7 @@ def unpacking(request: pytest.FixtureRequest, compiled: Any) -> Any:
     how = None if request.param == "python" else compiled
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(drain_module, "kernels", lambda: how)
-        patching.setattr(drain_module, "LEAST_BYTES", 0)
+        patching.setattr(drain_module, "MIN_COMPILED_BYTES", 0)
         yield request.param
 
 
@@ -121,7 +121,7 @@ def ours(log: Log, begin: int, size: int) -> tuple[Seen, list[RecordBatch]]:
             assert state.position == position, "the position moved, and nobody was told"
             break
         assert (batch.begin, batch.end) == (position, state.position)
-        assert batch.behind == log.end - batch.end
+        assert batch.lag == log.end - batch.end
         found += zip(batch.offsets, batch.values, strict=True)
         batches.append(batch)
         position = state.position
@@ -178,6 +178,6 @@ def test_what_an_open_transaction_holds_back_is_not_behind() -> None:
         state.highwater, state.lso = 500, 1
         batch = to_record_batch(result)
         assert batch is not None
-        assert batch.behind == 0
+        assert batch.lag == 0
 
     asyncio.run(body())

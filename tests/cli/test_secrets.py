@@ -154,7 +154,7 @@ def test_what_runs_on_prints_none_either(command: tuple[str, ...], tmp_path: Pat
     lines = []
     for line in process.stdout:
         lines.append(line)
-        if "worker.waits" in line:
+        if "worker.retrying" in line:
             process.send_signal(signal.SIGTERM)
             break
     lines += process.communicate(timeout=60)[0].splitlines()

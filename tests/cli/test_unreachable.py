@@ -109,11 +109,11 @@ def test_a_worker_waits_with_back_off(closed: str, name: str, tmp_path: Path) ->
         )
     try:
         deadline = time.monotonic() + PATIENCE_S
-        while log.read_text().count("worker.waits") < 3:
+        while log.read_text().count("worker.retrying") < 3:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        said = [line for line in log.read_text().splitlines() if "worker.waits" in line]
+        said = [line for line in log.read_text().splitlines() if "worker.retrying" in line]
         for line, pause in zip(said, ("0.5", "1.0", "2.0"), strict=False):
             assert closed in line
             assert BROKER in line.lower()

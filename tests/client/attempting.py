@@ -38,12 +38,12 @@ class Log:
 def know(reader: Any, speculate: float = 0.8, mode: bytes = b"act") -> None:
     """Tell a reader's mirrors what Redis would have: nothing here is worth a round trip."""
     value = {"speculate": speculate, "suggest": 0.5, "epoch": 1, "offset": 1, "outcomes": 1}
-    asked = reader._mirror.question(CONTEXT, None)
+    asked = reader._cache.build_query(CONTEXT, None)
     assert isinstance(asked, CacheQuery)
     values = [orjson.dumps(value), *[None] * (len(asked.fields) - 1)]
-    reader._mirror.filled(asked, values, reader._clock())
-    question = reader._modes.question("default", None)
-    reader._modes.filled(question, [[mode, b"run"], [None]], reader._clock())
+    reader._cache.store_response(asked, values, reader._clock())
+    query = reader._modes.build_query("default", None)
+    reader._modes.store_response(query, [[mode, b"run"], [None]], reader._clock())
 
 
 def attempts(
@@ -60,7 +60,7 @@ def attempts(
             know(reader, mode=mode)
             speculator = AsyncSpeculator(reader, log, **{"allowed": {"search"}, **options})
             await test(speculator, log)
-            assert speculator._breaker._reserved == 0.0
+            assert speculator._budget._reserved == 0.0
             return speculator.stats()
 
     return asyncio.run(run())

@@ -10,7 +10,8 @@ from headstart.shipping.chunks import Item
 from headstart.shipping.shipper import MAX_AGE_S
 from headstart.spool.layout import SpoolTarget
 from headstart.spool.reader import SpoolReader
-from headstart.spool.writer import SpoolSettings, SpoolWriter
+from headstart.spool.settings import SpoolSettings
+from headstart.spool.writer import SpoolWriter
 
 TARGET = SpoolTarget("127.0.0.1:1", "headstart.events", 0.0)
 HOUR_MS = 3_600_000
@@ -41,7 +42,7 @@ def read_all(backlog: SpoolReader) -> list[Item]:
     for _ in range(3):
         while found := backlog.read():
             items += found
-        backlog.attend()
+        backlog.check_writer()
     while found := backlog.read():
         items += found
     return items

@@ -51,7 +51,7 @@ PLACES = places(FULL)
 @settings(max_examples=600)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), anything), max_size=3), st.booleans(),
        st.sampled_from(["task_complete", "speculation_start"]))  # fmt: skip
-def test_it_never_says_yes_to_what_the_check_refuses(
+def test_fast_validation_never_accepts_what_validate_refuses(
     changes: list[tuple[tuple[Any, ...], Any]], late: bool, kind: str
 ) -> None:
     event = {**copy.deepcopy(FULL), "event_type": kind}

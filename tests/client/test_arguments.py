@@ -292,7 +292,9 @@ def complete(**fields: Any) -> object:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("call", [run, complete])
-def test_what_is_no_content_is_refused_within_a_context(call: Any, key: str, fix: str) -> None:
+def test_fields_and_misspellings_are_refused_within_a_context(
+    call: Any, key: str, fix: str
+) -> None:
     with pytest.raises(InvalidArgument, match=f"'{key}' does not count within context; {fix}"):
         call(context={"region": "eu", key: "x"})
 

@@ -10,12 +10,11 @@ from collections.abc import Callable, Generator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.speculation.attempt import Attempt, AttemptResolved, Resolution, same_arguments
+from headstart.speculation.attempt import Attempt, AttemptResolved, Resolution
 from headstart.speculation.guessed_call import GuessFailed
 from headstart.speculation.speculator import AsyncSpeculator, Speculator
 from headstart.thresholds.reader import Thresholds
@@ -82,7 +81,7 @@ def test_a_miss_is_cancelled_discarded_and_logged(tool: str | None, arguments: o
     assert (stats["discarded"], stats["wasted"]) == (1, 250.0)
 
 
-def test_what_was_declined_is_logged_too() -> None:
+def test_declined_guesses_are_logged_too() -> None:
     async def never() -> str:
         raise AssertionError("this must not run")
 
@@ -142,10 +141,20 @@ def returning(value: object) -> Callable[[], Any]:
     return call
 
 
+async def exits() -> None:
+    raise GeneratorExit
+
+
+async def stops() -> None:
+    raise BaseException("neither an Exception nor about the process")
+
+
 FAILURES: list[tuple[Callable[[], Any], type[BaseException]]] = [
     (fails, OSError),
     (times_out, TimeoutError),
     (is_cancelled, asyncio.CancelledError),
+    (exits, GeneratorExit),
+    (stops, BaseException),
     (raises_at_once, OSError),
     (returning(Answer(isError=True, content=["503"])), GuessFailed),
     (returning(Answer(is_error=True)), GuessFailed),
@@ -158,7 +167,7 @@ FAILURES: list[tuple[Callable[[], Any], type[BaseException]]] = [
 
 
 @pytest.mark.parametrize(("call", "error"), FAILURES)
-def test_a_guessed_call_that_fails_is_no_hit(
+def test_a_failed_guessed_call_is_not_a_hit(
     call: Callable[[], Any], error: type[BaseException]
 ) -> None:
     async def test(speculator: AsyncSpeculator, log: Log) -> None:
@@ -194,7 +203,7 @@ def test_a_result_that_is_not_marked_as_an_error_is_a_hit(result: object) -> Non
     assert attempts(test)["failed"] == 0
 
 
-def test_what_a_failed_guess_took_is_its_cost_where_none_is_given() -> None:
+def test_the_duration_of_a_failed_guess_is_its_default_cost() -> None:
     now = 0.0
 
     async def slow() -> None:
@@ -211,7 +220,7 @@ def test_what_a_failed_guess_took_is_its_cost_where_none_is_given() -> None:
     assert attempts(test, clock=lambda: now)["wasted"] == 250.0
 
 
-def test_a_right_guess_whose_result_nobody_waits_for_is_no_hit() -> None:
+def test_a_right_guess_whose_result_is_not_awaited_is_not_a_hit() -> None:
     async def test(speculator: AsyncSpeculator, log: Log) -> None:
         async def hangs() -> None:
             await asyncio.sleep(FOREVER)
@@ -230,7 +239,19 @@ def test_a_right_guess_whose_result_nobody_waits_for_is_no_hit() -> None:
     assert attempts(test)["wasted"] == 7.0
 
 
-def test_failed_guesses_use_up_what_may_be_wasted() -> None:
+def test_closing_a_wait_for_a_guess_does_not_fail_the_guess() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, lambda: asyncio.sleep(FOREVER)) as trying:
+            waiting = trying.resolve("search", ARGUMENTS)
+            waiting.send(None)
+            waiting.close()  # a `GeneratorExit` that was swallowed would be a RuntimeError
+        (end,) = log.of("task_complete")
+        assert end["data"]["prediction"]["failed"] is True
+
+    attempts(test)
+
+
+def test_failed_guesses_use_up_the_cost_budget() -> None:
     async def test(speculator: AsyncSpeculator, log: Log) -> None:
         started = []
         for _ in range(4):
@@ -278,7 +299,7 @@ def test_an_attempt_that_is_cancelled_on_entering_leaves_nothing_behind() -> Non
     assert attempts(test)["wasted"] == 3.0
 
 
-def test_what_is_no_function_is_refused_at_once() -> None:
+def test_a_call_that_is_not_a_function_is_refused_at_once() -> None:
     async def agen() -> Any:
         yield 1
 
@@ -363,7 +384,7 @@ def test_an_attempt_is_entered_once_and_resolved_within_its_block() -> None:
     assert attempts(test)["started"] == 1
 
 
-def test_leaving_without_a_call_is_a_miss_and_an_error_is_no_outcome() -> None:
+def test_leaving_without_a_call_is_a_miss_and_an_error_has_no_outcome() -> None:
     async def test(speculator: AsyncSpeculator, log: Log) -> None:
         async with attempt(speculator, found):
             pass
@@ -378,7 +399,7 @@ def test_leaving_without_a_call_is_a_miss_and_an_error_is_no_outcome() -> None:
     assert attempts(test)["discarded"] == 2
 
 
-def test_the_breaker_declines_what_could_waste_too_much() -> None:
+def test_the_cost_budget_declines_guesses_that_could_waste_too_much() -> None:
     async def test(speculator: AsyncSpeculator, log: Log) -> None:
         async with attempt(speculator, found, cost=60.0) as one:
             async with attempt(speculator, found, cost=60.0) as other:
@@ -391,7 +412,7 @@ def test_the_breaker_declines_what_could_waste_too_much() -> None:
     attempts(test, wasted_per_minute=100.0)
 
 
-def test_a_log_that_fails_fails_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_logging_failure_fails_no_workflow(caplog: pytest.LogCaptureFixture) -> None:
     class Full(Log):
         def emit(self, event: Mapping[str, Any], /) -> str:
             raise RuntimeError("the buffer is full")
@@ -498,33 +519,3 @@ def test_whatever_races_a_result_is_committed_at_most_once(
             assert stats["started"] == stats["discarded"] + len(committed)
 
     attempts(test)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "1"]),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
-    max_leaves=4,
-)
-arguments = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
-
-
-@given(arguments, arguments)
-def test_arguments_are_compared_as_json(one: dict[str, Any], other: dict[str, Any]) -> None:
-    same = orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(
-        other, option=orjson.OPT_SORT_KEYS
-    )
-    assert same_arguments(one, other) == same
-    assert same_arguments(orjson.dumps(one).decode(), other) == same
-    assert same_arguments(dict(reversed(one.items())), one)
-
-
-def test_arguments_that_are_none_or_no_json() -> None:
-    assert same_arguments(None, {})
-    assert same_arguments("", "{}")
-    assert not same_arguments(0, None)
-    assert not same_arguments({"a": 1}, {"a": 1.0})
-    assert not same_arguments({"a": True}, {"a": 1})
-    assert same_arguments("plain text", "plain text")
-    marker = object()
-    assert same_arguments({"a": marker}, {"a": marker})
-    assert not same_arguments({"a": marker}, {"a": object()})

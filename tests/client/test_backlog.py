@@ -45,7 +45,7 @@ def test_damage_in_the_middle_is_kept_counted_and_passed_over(
     for item in items:
         item.chunk.delivered()
     read_all(backlog)
-    assert backlog.finished
+    assert backlog.removable
     backlog.close()
 
 
@@ -63,7 +63,7 @@ def test_a_truncated_segment_is_counted_and_the_next_flows_on(tmp_path: Path, le
     backlog.close()
 
 
-def test_garbage_at_the_end_of_a_living_spool_does_not_stop_what_follows(tmp_path: Path) -> None:
+def test_garbage_at_the_end_of_a_live_spool_does_not_stop_later_events(tmp_path: Path) -> None:
     spool = open_spool(tmp_path)
     fill(spool, 3)
     backlog = open_backlog(spool)
@@ -88,7 +88,7 @@ def test_an_old_segment_is_quarantined_loudly_and_a_younger_one_shipped(
     backlog = open_backlog(spool)
     assert numbers(read_all(backlog)) == [event(3), event(4)]
     assert backlog.progress.lost == 3
-    assert "older than its receiver" in caplog.text
+    assert "too old for the receiver" in caplog.text
     assert len(list((tmp_path / QUARANTINE).iterdir())) == 1
     spool.close()
     backlog.close()
@@ -136,7 +136,7 @@ def test_a_clock_set_back_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kafka": "k"}'])
-def test_what_is_no_spool_is_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_other_directories_are_ignored(tmp_path: Path, content: bytes) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
     with pytest.raises(UnreadableSpool, match="other"):

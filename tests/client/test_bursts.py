@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from headstart.thresholds.cache_entries import CacheQuery
-from headstart.thresholds.queries import CONNECTIONS, Reply, ThreadAsker
+from headstart.thresholds.queries import CONNECTIONS, QueryClient, Reply
 from headstart.thresholds.reader import AsyncThresholds, Thresholds
 from headstart.thresholds.threshold import Threshold
 from tests.client.test_reader import Server, server  # noqa: F401 - a fixture
@@ -79,7 +79,7 @@ def test_every_thread_of_a_burst_is_answered(
         assert Counter(answer.stale for answer in answers) == {False: BURST}
         assert set(modes) == {"act"}
         assert (reader.stats()["failed"], reader.stats()["stale"]) == (0, 0)
-        assert len(reader._asker._clients) <= CONNECTIONS
+        assert len(reader._query_client._clients) <= CONNECTIONS
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -96,7 +96,7 @@ def test_a_burst_on_a_warm_reader_is_answered(redis_url: str, tenant: str) -> No
 
 
 @integration
-def test_what_many_ask_at_once_redis_is_asked_once(server: Server) -> None:  # noqa: F811
+def test_concurrent_identical_queries_are_sent_once(server: Server) -> None:  # noqa: F811
     def calls() -> int:
         return int(server.client.info("commandstats").get("cmdstat_hmget", {}).get("calls", 0))
 
@@ -110,9 +110,7 @@ def test_what_many_ask_at_once_redis_is_asked_once(server: Server) -> None:  # n
 
 
 @integration
-def test_nothing_is_shared_that_was_sent_before_where_nothing_may_be_stale(
-    redis_url: str, tenant: str
-) -> None:
+def test_replies_are_not_shared_if_nothing_may_be_stale(redis_url: str, tenant: str) -> None:
     async def burst() -> None:
         async with AsyncThresholds(redis_url, timeout_s=PATIENT, staleness_s=0.0) as reader:
             answers = await in_tasks(reader, contexts(tenant, same=True))
@@ -122,7 +120,7 @@ def test_nothing_is_shared_that_was_sent_before_where_nothing_may_be_stale(
 
 
 @integration
-def test_an_event_loop_that_stands_still_is_no_silence_of_redis(
+def test_a_blocked_event_loop_is_not_a_timeout_of_redis(
     redis_url: str, tenant: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def stand_still() -> None:
@@ -208,18 +206,18 @@ class Slow:
         return [None for _ in fields]
 
 
-def asker_of(client: Slow) -> ThreadAsker:
-    return ThreadAsker(lambda: client, clock=time.monotonic, staleness_s=1.0, timeout_s=0.02)
+def asker_of(client: Slow) -> QueryClient:
+    return QueryClient(lambda: client, clock=time.monotonic, staleness_s=1.0, timeout_s=0.02)
 
 
-def question(number: int) -> CacheQuery:
+def query(number: int) -> CacheQuery:
     return CacheQuery(("refund", "default", str(number)), None, "key", ("path", "!overrides"))
 
 
-def test_to_wait_for_a_connection_is_no_timeout() -> None:
+def test_waiting_for_a_connection_is_not_a_timeout() -> None:
     client = Slow(0.01)
     asker = asker_of(client)
-    replies: list[Reply] = ask_in_threads(asker.ask, [question(n) for n in range(10 * CONNECTIONS)])
+    replies: list[Reply] = ask_in_threads(asker.ask, [query(n) for n in range(10 * CONNECTIONS)])
     assert all(reply.values == [None, None] for reply in replies)
     assert client.most_at_once <= CONNECTIONS
 
@@ -240,8 +238,8 @@ class Turns(threading.Semaphore):
         return super().acquire(blocking, timeout)
 
 
-def test_who_waits_while_redis_fails_does_not_ask_as_well() -> None:
-    asked = [question(n) for n in range(10 * CONNECTIONS)]
+def test_queued_queries_are_not_sent_while_redis_fails() -> None:
+    asked = [query(n) for n in range(10 * CONNECTIONS)]
     turns = Turns(len(asked))
 
     class Failing(Slow):
@@ -260,16 +258,16 @@ def test_who_waits_while_redis_fails_does_not_ask_as_well() -> None:
 
 def test_a_question_is_asked_once_at_a_time() -> None:
     client = Slow(0.2)
-    replies = ask_in_threads(asker_of(client).ask, [question(1) for _ in range(20)])
+    replies = ask_in_threads(asker_of(client).ask, [query(1) for _ in range(20)])
     assert client.calls < 20
     assert all(reply.values == [None, None] for reply in replies)
 
 
-def test_an_interrupted_question_holds_nobody_up() -> None:
+def test_an_interrupted_query_blocks_no_other_thread() -> None:
     client = Slow()
     asker = asker_of(client)
     client.error = KeyboardInterrupt()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
-        asker.ask(question(1))
+        asker.ask(query(1))
     client.error = None
-    assert ask_in_threads(asker.ask, [question(1)])[0].values == [None, None]
+    assert ask_in_threads(asker.ask, [query(1)])[0].values == [None, None]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from math import inf, nan
+from typing import Any
 
 import orjson
 import pytest
@@ -45,14 +47,14 @@ def test_by_hand() -> None:
     assert (coldness(0), coldness(2)) == (1.0, 0.5)
 
 
-def test_what_is_not_known_asks_for_the_target() -> None:
+def test_unknown_gain_and_cost_require_the_target_probability() -> None:
     assert threshold(SURE, 0.0, 0.0) == pytest.approx(0.85)
     assert threshold(SURE, 1.0, 0.0) == 0.0
     assert threshold(SURE, 0.0, 1.0) == 1.0
 
 
 @pytest.mark.parametrize(("gain", "cost"), [(-1.0, 1.0), (1.0, -1.0), (nan, 1.0), (0.0, nan)])
-def test_stakes_that_are_none_are_refused(gain: float, cost: float) -> None:
+def test_invalid_gain_and_cost_are_refused(gain: float, cost: float) -> None:
     with pytest.raises(ValueError, match="gain and cost"):
         wanted(gain, cost)
 
@@ -105,6 +107,19 @@ def test_the_reader_adds_up_the_chain_it_found() -> None:
     assert answer.calibration == combined([coarse, fine])
     assert answer.speculate_for(1, 9) == threshold(combined([coarse, fine]), 1, 9)
     assert answered(None, raw[1]).calibration == combined([coarse], unseen=True)
+
+
+@pytest.mark.parametrize("known", [None, Calibration(1.0, 0.0)])
+@pytest.mark.parametrize("wrong", ["a", None, True, nan, -1.0])
+def test_a_gain_or_cost_that_is_no_number_is_refused_naming_it(
+    known: Calibration | None, wrong: Any
+) -> None:
+    answer = Threshold(0.8, 0.4, calibration=known)
+    for name, stakes in (("gain", (wrong, 1)), ("cost", (1, wrong))):
+        said = re.escape(f"{name} must be a number of at least 0, not {wrong!r}")
+        for kind in (ValueError, TypeError):
+            with pytest.raises(kind, match=f"^{said}$"):
+                answer.speculate_for(*stakes)
 
 
 @pytest.mark.parametrize(

@@ -29,24 +29,24 @@ class Producer:
 
 
 def test_a_frame_s_size_decides() -> None:
-    plain, packing = Producer(), Producer()
+    plain, compressing = Producer(), Producer()
 
     async def run() -> None:
-        both = CompressingProducer(plain, packing)
+        both = CompressingProducer(plain, compressing)
         for size in (1, COMPRESS_BYTES - 1, COMPRESS_BYTES, 900_000):
-            packed = both.packs(size)
-            await both.send(both.batch(packed=packed), TOPIC, 0, packed=packed)
-        assert not CompressingProducer(plain).packs(900_000)
+            compressed = both.compresses(size)
+            await both.send(both.batch(compressed=compressed), TOPIC, 0, compressed=compressed)
+        assert not CompressingProducer(plain).compresses(900_000)
 
     asyncio.run(run())
     assert plain.sent == [plain] * 2
-    assert packing.sent == [packing] * 2
+    assert compressing.sent == [compressing] * 2
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "memory"])
-def test_what_arrives_is_what_was_emitted_in_order(
+def test_events_arrive_as_emitted_in_order(
     log: Log,  # noqa: F811
     compression: Any,
     durable: bool,

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from headstart.calibration import Calibration
 from headstart.speculation.cost_budget import WINDOW_S, CostBudget
-from headstart.speculation.decision import Guess, SpeculationDecision, checked, decided
+from headstart.speculation.decision import Guess, SpeculationDecision, check_guess, decide
 from headstart.speculation.tool_allowlist import SAFE, ToolAllowlist
 from headstart.thresholds import unreadable
-from headstart.thresholds.modes import RESTRICTIVE_FIRST, Mode, most_restrictive
+from headstart.thresholds.modes import MOST_RESTRICTIVE_FIRST, Mode, most_restrictive
 from headstart.thresholds.overrides import (
-    NOTHING,
+    UNREACHABLE,
     Override,
-    applying,
+    applicable_override,
     decode_overrides,
     read_overrides,
 )
@@ -34,16 +34,18 @@ thresholds = st.builds(
     Threshold, speculate=shares, suggest=shares,
     calibration=st.none() | st.just(Calibration(1.0, 0.0)),
 )  # fmt: skip
-modes: st.SearchStrategy[Mode] = st.sampled_from(RESTRICTIVE_FIRST)
+modes: st.SearchStrategy[Mode] = st.sampled_from(MOST_RESTRICTIVE_FIRST)
 
 
 @given(guesses, thresholds, modes, st.sampled_from([SAFE, "unsafe"]), st.booleans(), st.booleans())
 def test_nothing_runs_that_must_not(
-    guess: Guess, threshold: Threshold, mode: Mode, objection: str, fits: bool, explore: bool
+    guess: Guess, threshold: Threshold, mode: Mode, refusal_reason: str, fits: bool, explore: bool
 ) -> None:
-    choice = decided(guess, threshold, mode, objection=objection, fits=fits, explore=explore)
+    choice = decide(
+        guess, threshold, mode, refusal_reason=refusal_reason, fits=fits, explore=explore
+    )
     assert choice.reason
-    allowed = mode == "act" and not objection and fits
+    allowed = mode == "act" and not refusal_reason and fits
     assert (choice.action == "speculate") == (
         allowed and (guess.confidence >= choice.needed or explore)
     )
@@ -54,19 +56,19 @@ def test_nothing_runs_that_must_not(
         assert guess.confidence >= threshold.suggest
 
 
-def decide(confidence: float, threshold: Threshold, **stakes: float) -> SpeculationDecision:
+def decide_in_act(confidence: float, threshold: Threshold, **stakes: float) -> SpeculationDecision:
     guess = Guess("search", confidence, **stakes)
-    return decided(guess, threshold, "act", objection=SAFE, fits=True, explore=False)
+    return decide(guess, threshold, "act", refusal_reason=SAFE, fits=True, explore=False)
 
 
 def test_gain_and_cost_count_where_the_calibration_is_known() -> None:
     known = Threshold(0.8, 0.4, calibration=Calibration(1.0, 0.0))
-    assert decide(0.7, known).action == "suggest"
-    assert decide(0.7, known, gain=3.0, cost=1.0).action == "speculate"
-    assert decide(0.7, known, gain=3.0).action == "suggest", "one of them says nothing"
-    assert decide(0.9, known, gain=1.0, cost=99.0).action == "suggest"
+    assert decide_in_act(0.7, known).action == "suggest"
+    assert decide_in_act(0.7, known, gain=3.0, cost=1.0).action == "speculate"
+    assert decide_in_act(0.7, known, gain=3.0).action == "suggest", "one of them says nothing"
+    assert decide_in_act(0.9, known, gain=1.0, cost=99.0).action == "suggest"
     manual = known.overridden(Override(speculate=0.95))
-    assert decide(0.7, manual, gain=3.0, cost=1.0).action == "suggest", "set by hand"
+    assert decide_in_act(0.7, manual, gain=3.0, cost=1.0).action == "suggest", "set by hand"
 
 
 @pytest.mark.parametrize(
@@ -81,9 +83,9 @@ def test_gain_and_cost_count_where_the_calibration_is_known() -> None:
         (Guess("t", 0.5, 1.0, math.inf), "cost"),
     ],
 )
-def test_a_guess_that_is_none_is_refused(guess: Guess, field: str) -> None:
+def test_an_invalid_guess_is_refused(guess: Guess, field: str) -> None:
     with pytest.raises(ValueError, match=field):
-        checked(guess)
+        check_guess(guess)
 
 
 HINTS = [None, True, False]
@@ -120,11 +122,11 @@ def test_only_read_only_is_safe_unless_a_tool_is_allowed(
     }  # fmt: skip
     safe = destructive is not True and read_only is True
     for declared in declared_as(hints):
-        assert (ToolAllowlist(annotations={"t": declared}).objection("t") == SAFE) == safe
+        assert (ToolAllowlist(annotations={"t": declared}).refusal_reason("t") == SAFE) == safe
         by_list = ToolAllowlist(annotations={"t": declared}, allowed=["t"])
-        assert (by_list.objection("t") == SAFE) == (destructive is not True)
+        assert (by_list.refusal_reason("t") == SAFE) == (destructive is not True)
         never = ToolAllowlist(annotations={"t": declared}, allowed=["t"], dangerous=["t"])
-        assert never.objection("t") != SAFE
+        assert never.refusal_reason("t") != SAFE
 
 
 @pytest.mark.parametrize(
@@ -146,40 +148,40 @@ def test_only_read_only_is_safe_unless_a_tool_is_allowed(
 def test_hints_that_disagree_fail_to_the_safe_side(
     declared: object, safe: bool, allowed: bool
 ) -> None:
-    assert (ToolAllowlist(annotations={"t": declared}).objection("t") == SAFE) == safe
+    assert (ToolAllowlist(annotations={"t": declared}).refusal_reason("t") == SAFE) == safe
     by_list = ToolAllowlist(annotations={"t": declared}, allowed=["t"])
-    assert (by_list.objection("t") == SAFE) == allowed
+    assert (by_list.refusal_reason("t") == SAFE) == allowed
 
 
 @pytest.mark.parametrize("value", ["true", "false", 1, 0, [], {"a": 1}, math.nan])
-def test_a_hint_that_is_no_boolean_fails_to_the_safe_side(
+def test_a_hint_that_is_not_a_boolean_counts_as_unsafe(
     value: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("readOnlyHint", "read_only_hint"):
         for declared in ({name: value}, SimpleNamespace(**{name: value})):
-            assert ToolAllowlist(annotations={"t": declared}).objection("t") != SAFE
+            assert ToolAllowlist(annotations={"t": declared}).refusal_reason("t") != SAFE
     for name in ("destructiveHint", "destructive_hint"):
         for declared in ({name: value}, SimpleNamespace(**{name: value})):
             found = ToolAllowlist(annotations={"t": declared}, allowed=["t"])
-            assert found.objection("t") != SAFE
-    assert caplog.text.count("no boolean") == 8
+            assert found.refusal_reason("t") != SAFE
+    assert caplog.text.count("not a boolean") == 8
 
 
-def test_a_hint_that_cannot_be_read_is_no_permission() -> None:
+def test_an_unreadable_hint_is_not_a_permission() -> None:
     class Broken:
         @property
         def destructive_hint(self) -> bool:
             raise RuntimeError
 
-    assert ToolAllowlist(annotations={"t": Broken()}, allowed=["t"]).objection("t") != SAFE
-    assert ToolAllowlist(annotations={"t": MagicMock()}, allowed=["t"]).objection("t") != SAFE
+    assert ToolAllowlist(annotations={"t": Broken()}, allowed=["t"]).refusal_reason("t") != SAFE
+    assert ToolAllowlist(annotations={"t": MagicMock()}, allowed=["t"]).refusal_reason("t") != SAFE
 
 
-def test_what_is_not_declared_is_not_safe() -> None:
-    assert ToolAllowlist().objection("t") != SAFE
-    assert ToolAllowlist(annotations={"t": None}).objection("t") != SAFE
-    assert ToolAllowlist(allowed={"t"}).objection("t") == SAFE
-    assert ToolAllowlist(allowed=(name for name in ["t"])).objection("t") == SAFE  # type: ignore[arg-type]
+def test_an_undeclared_tool_is_not_safe() -> None:
+    assert ToolAllowlist().refusal_reason("t") != SAFE
+    assert ToolAllowlist(annotations={"t": None}).refusal_reason("t") != SAFE
+    assert ToolAllowlist(allowed={"t"}).refusal_reason("t") == SAFE
+    assert ToolAllowlist(allowed=(name for name in ["t"])).refusal_reason("t") == SAFE  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="allowed"):
         ToolAllowlist(allowed="search")
 
@@ -193,13 +195,13 @@ def test_no_minute_wastes_more_than_the_limit(
 ) -> None:
     breaker, now = CostBudget(limit), 0.0
     wasted: list[tuple[float, int]] = []
-    under_way: list[int] = []
+    in_flight: list[int] = []
     for pause, cost, ends in guesses:
         now += pause
         if breaker.reserve(cost, now):
-            under_way.append(cost)
-        if ends and under_way:
-            breaker.settle(cost_of := under_way.pop(0), cost_of, now)
+            in_flight.append(cost)
+        if ends and in_flight:
+            breaker.settle(cost_of := in_flight.pop(0), cost_of, now)
             wasted.append((now, cost_of))
         recent = sum(each for at, each in wasted if now - at < WINDOW_S)
         assert breaker.wasted(now) == pytest.approx(recent)
@@ -216,9 +218,9 @@ def test_the_most_restrictive_mode() -> None:
 
 
 @pytest.mark.parametrize("mode", ["OFF", "shadow", "", None, 1, b"act", ["act"]])
-def test_a_mode_that_is_none_starts_nothing(mode: Any) -> None:
+def test_an_unknown_mode_starts_nothing(mode: Any) -> None:
     guess, threshold = Guess("search", 1.0), Threshold(0.1, 0.1)
-    choice = decided(guess, threshold, mode, objection=SAFE, fits=True, explore=True)
+    choice = decide(guess, threshold, mode, refusal_reason=SAFE, fits=True, explore=True)
     assert (choice.action, choice.mode) == ("ask", "off")
 
 
@@ -244,7 +246,7 @@ def test_the_most_specific_override_wins(stored: list[dict[str, object]], tool: 
         and each["tool"] in (None, tool)
         and (each["until"] is None or each["until"] == 150)
     ]
-    found = applying(read_overrides(stored), PATHS, tool, now_ms=100.0)
+    found = applicable_override(read_overrides(stored), PATHS, tool, now_ms=100.0)
 
     def rank(path: object, for_tool: object) -> tuple[int, bool]:
         return (["", PATHS[1], PATHS[0]].index(str(path)), for_tool is not None)
@@ -273,13 +275,13 @@ def test_nothing_starts_by_an_override_that_cannot_be_read(
 ) -> None:
     unreadable._warned.clear()
     for _ in range(3):
-        found = applying(decode_overrides(raw), PATHS, "search", now_ms=100.0)
+        found = applicable_override(decode_overrides(raw), PATHS, "search", now_ms=100.0)
     assert found is not None
     assert Threshold(0.2, 0.1).overridden(found).speculate > 1.0
     assert caplog.text.count("cannot be used") == len(caplog.records) == 1
 
 
-def test_what_can_be_read_of_an_override_bounds_where_it_holds() -> None:
+def test_the_readable_fields_of_a_broken_override_limit_where_it_applies() -> None:
     fine, coarse = PATHS
     stored = [
         {"path": coarse, "tool": "search", "speculate": "0.1"},
@@ -287,16 +289,18 @@ def test_what_can_be_read_of_an_override_bounds_where_it_holds() -> None:
         {"path": "", "speculate": 9, "until": 50},
     ]
     found = read_overrides(stored)
-    finest = applying(found, PATHS, "search", now_ms=100.0)
+    finest = applicable_override(found, PATHS, "search", now_ms=100.0)
     assert finest is not None
     assert finest.speculate == 0.3, "a finer one holds, as always"
-    blocked = applying(found, (coarse,), "search", now_ms=100.0)
+    blocked = applicable_override(found, (coarse,), "search", now_ms=100.0)
     assert blocked is not None
-    assert blocked.speculate == NOTHING
-    assert applying(found, (coarse,), "other", now_ms=100.0) is None, "of another tool, and ended"
+    assert blocked.speculate == UNREACHABLE
+    assert applicable_override(found, (coarse,), "other", now_ms=100.0) is None, (
+        "of another tool, and ended"
+    )
     everywhere = read_overrides([*stored, {"path": 3}])
-    assert applying(everywhere, PATHS, "other", now_ms=100.0) == everywhere[0]
-    assert everywhere[0].speculate == NOTHING
+    assert applicable_override(everywhere, PATHS, "other", now_ms=100.0) == everywhere[0]
+    assert everywhere[0].speculate == UNREACHABLE
 
 
 def test_no_overrides_are_none() -> None:
@@ -327,7 +331,7 @@ def test_a_value_that_cannot_be_read_says_nothing(
 
 
 @pytest.mark.parametrize("raw", [b"", b"{oops", b"[1]", b"5", b"\xff", b'{"speculate":NaN}'])
-def test_what_is_no_json_or_no_object_says_nothing(raw: bytes) -> None:
+def test_values_that_are_not_json_objects_are_ignored(raw: bytes) -> None:
     assert decode_value(raw) is None
 
 
@@ -355,8 +359,8 @@ def test_the_memory_of_warnings_is_bounded(caplog: pytest.LogCaptureFixture) -> 
 )
 def test_observing_says_which_of_the_three_it_would_be(confidence: float, would: str) -> None:
     guess, threshold = Guess("search", confidence), Threshold(0.9, 0.7)
-    observed = decided(guess, threshold, "observe", objection=SAFE, fits=True, explore=True)
+    observed = decide(guess, threshold, "observe", refusal_reason=SAFE, fits=True, explore=True)
     assert (observed.action, observed.explored) == ("ask", False)
     assert f"would {would}: " in observed.reason
-    acted = decided(guess, threshold, "act", objection=SAFE, fits=True, explore=False)
+    acted = decide(guess, threshold, "act", refusal_reason=SAFE, fits=True, explore=False)
     assert acted.action == would

@@ -46,7 +46,7 @@ def fill(emitter: Emitter) -> int:
         count += 1
 
 
-def test_a_full_spool_raises_and_keeps_what_it_took(tmp_path: Path) -> None:
+def test_a_full_spool_raises_and_keeps_accepted_events(tmp_path: Path) -> None:
     emitter = emitter_in(tmp_path, limit_bytes=20_000)
     count = fill(emitter)
     assert emitter.stats()["waiting"] == emitter.stats()["emitted"] == count > 50
@@ -85,7 +85,7 @@ def test_a_full_spool_that_blocks_goes_on_when_there_is_room(tmp_path: Path) -> 
     }  # fmt: skip
 
 
-def test_who_blocks_is_let_go_by_close(tmp_path: Path) -> None:
+def test_close_unblocks_a_blocked_caller(tmp_path: Path) -> None:
     emitter = emitter_in(tmp_path, limit_bytes=4_000, on_full="block")
     outcome: list[BaseException] = []
 
@@ -132,7 +132,7 @@ def test_after_shipping_all_that_was_emitted_is_acknowledged_or_lost(
     assert before["waiting"] + before["dropped"] == before["emitted"] == 1_000
     with Emitter(kafka, spool=where, shipper="thread") as shipping:
         shipping.emit(FIELDS)
-        with pytest.raises(NotDelivered, match=f"^{before['dropped']} events were given up"):
+        with pytest.raises(NotDelivered, match=f"^{before['dropped']} events were lost"):
             emitter.flush()
         shipping.flush()
     after = emitter.stats()
@@ -202,7 +202,7 @@ sent = list(ship())
 assert fill(full) > full  # what was acknowledged made room
 for _ in range(3):
     sent += ship()
-    backlog.attend()
+    backlog.check_writer()
 assert sent == list(range(emitter.stats()["emitted"])), sent[-5:]
 assert backlog.progress.lost == 0
 print(emitter.stats()["emitted"])
@@ -220,7 +220,7 @@ def may_mount() -> bool:
 
 
 @pytest.mark.skipif(not may_mount(), reason="needs a mount namespace: Linux, and permission")
-def test_a_disk_that_is_really_full_loses_nothing_and_goes_on(tmp_path: Path) -> None:
+def test_a_really_full_disk_loses_nothing_and_recovers(tmp_path: Path) -> None:
     assert int(run_alone(SMALL_DISK, tmp_path, NEW_MOUNTS).stdout) > 100
 
 

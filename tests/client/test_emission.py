@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from headstart import BufferFull, NotDelivered
-from headstart.emitting import jsonl as emission
+from headstart.emitting import jsonl
 from headstart.emitting.jsonl import emit_lines
 from headstart.events.schema import InvalidEvent
 from headstart.events.validation import validate
@@ -55,7 +55,7 @@ class Recorder:
 
 @pytest.fixture(autouse=True)
 def recorder(monkeypatch: pytest.MonkeyPatch) -> type[Recorder]:
-    monkeypatch.setattr(emission, "Emitter", Recorder)
+    monkeypatch.setattr(jsonl, "Emitter", Recorder)
     monkeypatch.setattr(Recorder, "full", 0)
     return Recorder
 
@@ -97,21 +97,21 @@ def test_it_waits_for_the_acknowledgements(tmp_path: Path) -> None:
     assert (last.kafka, last.closed_with) == ("broker:1", 7.5)
 
 
-def test_an_empty_file_is_no_error(tmp_path: Path) -> None:
-    assert emit_lines(write(tmp_path / "e"), "b", print) == emission.EmitReport(0, 0)
+def test_an_empty_file_is_not_an_error(tmp_path: Path) -> None:
+    assert emit_lines(write(tmp_path / "e"), "b", print) == jsonl.EmitReport(0, 0)
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = orjson.dumps(GOOD) + b"\nbroken\n"
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(lines)))
     said: list[str] = []
-    assert emit_lines("-", "b", said.append) == emission.EmitReport(1, 1)
+    assert emit_lines("-", "b", said.append) == jsonl.EmitReport(1, 1)
     assert said[0].startswith("-:2: ")
 
 
 def test_a_full_buffer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recorder, "full", 3)
-    monkeypatch.setattr(emission.time, "sleep", lambda _s: None)
+    monkeypatch.setattr(jsonl.time, "sleep", lambda _s: None)
     report = emit_lines(write(tmp_path / "e", GOOD, GOOD), "b", print)
     assert (report.emitted, report.refused, len(emitted())) == (2, 0, 2)
 

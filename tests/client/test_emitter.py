@@ -132,7 +132,7 @@ def test_every_event_arrives_once_and_in_order_per_key_from_several_threads(
 
 
 @pytest.mark.integration
-def test_order_within_one_key_is_the_order_of_emission_whoever_emits(
+def test_order_within_one_key_is_the_order_of_emission_across_threads(
     log: Log, make: Callable[..., Emitter]
 ) -> None:
     with make(log.kafka, linger_s=0.0) as emitter, ThreadPoolExecutor(4) as pool:
@@ -194,7 +194,7 @@ def test_flush_waits_for_the_broker_and_the_emitter_goes_on(
 
 
 @pytest.mark.integration
-def test_what_arrives_is_what_was_emitted(log: Log, make: Callable[..., Emitter]) -> None:
+def test_events_arrive_as_emitted(log: Log, make: Callable[..., Emitter]) -> None:
     given = {
         **FIELDS,
         "tenant": log.tenant,
@@ -289,13 +289,13 @@ def test_leaving_the_with_block_without_a_broker_says_so(
 @pytest.mark.parametrize(
     "kafka", ["", "broker:", ":9092", "broker:9092/", "[::1", "a:1,,b:2", "a:b"]
 )
-def test_what_is_no_address_is_refused(kafka: str) -> None:
+def test_an_invalid_address_is_refused(kafka: str) -> None:
     with pytest.raises(ValueError, match=r"host:port\[,host:port\]"):
         Emitter(kafka)
 
 
 @pytest.mark.parametrize("kafka", ["broker", "10.0.0.1:9092", "[::1]:9092", "a:1, b:2"])
-def test_what_is_an_address_is_not(kafka: str) -> None:
+def test_a_valid_address_is_accepted(kafka: str) -> None:
     Emitter(kafka).close()
 
 
@@ -566,7 +566,7 @@ def test_a_number_for_an_id_is_named_with_the_fix(name: str) -> None:
 
 
 @pytest.mark.parametrize("event", ["text", 7, [1]])
-def test_what_is_no_event_is_named(event: Any) -> None:
+def test_an_invalid_event_is_named(event: Any) -> None:
     with (
         Emitter("127.0.0.1:1") as emitter,
         pytest.raises(InvalidEvent, match=r"^an event is a mapping, not"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headstart.shipping import process as shipping
-from headstart.shipping import supervisor as keeping
+from headstart.shipping import supervisor
 from headstart.shipping.shipper import Shipper
 from headstart.shipping.supervisor import ShipperSupervisor
 from headstart.spool.layout import spool_names
@@ -47,7 +47,7 @@ os.write(1, emitter.emit(fields, n=0).encode())
 
 
 @pytest.mark.integration
-def test_a_child_of_multiprocessing_has_somebody_ship_before_it_ends(host: Host) -> None:
+def test_a_multiprocessing_child_waits_for_a_shipper_before_it_exits(host: Host) -> None:
     host.start(0, program=CHILD).end()
     until(lambda: not host.spools())
     assert host.check() == 0
@@ -55,7 +55,7 @@ def test_a_child_of_multiprocessing_has_somebody_ship_before_it_ends(host: Host)
 
 
 @pytest.mark.integration
-def test_who_ships_in_a_thread_for_want_of_a_process_sends_before_it_ends(host: Host) -> None:
+def test_a_fallback_shipping_thread_sends_before_the_process_exits(host: Host) -> None:
     host.start(0, program=NO_PROCESSES).end()
     assert len(host.log()) == len(host.told()) == 1
 
@@ -85,7 +85,7 @@ except RuntimeError:
 """
 
 
-def test_an_emitter_that_a_handler_closes_in_mid_emit_takes_no_more(tmp_path: Path) -> None:
+def test_an_emitter_closed_by_a_handler_during_emit_accepts_no_more(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", CLOSING, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -97,14 +97,14 @@ def test_an_emitter_that_a_handler_closes_in_mid_emit_takes_no_more(tmp_path: Pa
     assert len(list(tmp_path.glob("*/*.log"))) == 1
 
 
-def test_who_emits_as_the_shared_process_ends_is_not_left_behind(
+def test_events_emitted_as_the_shared_process_ends_are_shipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[set[str]] = []
 
-    async def run(self: Shipper, enough: Callable[[], bool]) -> None:
-        self._tidy()
-        assert enough()
+    async def run(self: Shipper, should_stop: Callable[[], bool]) -> None:
+        self._remove_finished()
+        assert should_stop()
         found.append(self.known)
         if len(found) == 1:  # by one that finds the lock held, and ends
             open_spool(tmp_path, "late").close()
@@ -132,15 +132,15 @@ def test_a_fork_while_a_lock_is_opened_does_not_keep_it(
         forked.wait(0.5)  # where it may fork meanwhile it does
         return lock
 
-    monkeypatch.setattr(keeping, "open_lock", slow)
+    monkeypatch.setattr(supervisor, "open_lock", slow)
     monkeypatch.setattr(ShipperSupervisor, "_ship", lambda *_: None)
-    keeper = keeping.keeper(tmp_path, "thread")
-    keeper.join()
+    shipper_supervisor = supervisor.shipper_supervisor(tmp_path, "thread")
+    shipper_supervisor.join()
     assert opened.wait(60)
     child = os.fork()
     if not child:
         there = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
         os._exit(sum(name.endswith("ship.lock") for name in there))
     forked.set()
-    keeper.leave(0)
+    shipper_supervisor.leave(0)
     assert os.waitpid(child, 0)[1] == 0

@@ -156,7 +156,7 @@ def test_an_exception_is_an_outcome_and_goes_on(
     assert [event["data"]["outcome"] for event in emitter.events] == [outcome]
 
 
-def test_who_completes_it_has_the_word(emitter: Taken) -> None:
+def test_the_first_completion_decides_the_outcome(emitter: Taken) -> None:
     with run_of(emitter) as run:
         run.complete("partial", response="half")
     (end,) = emitter.events
@@ -179,7 +179,7 @@ def test_scopes_of_concurrent_tasks_do_not_meet(emitter: Taken) -> None:
     assert len(emitter.events) == 4
 
 
-def test_a_scope_that_is_no_workflow_is_refused(emitter: Taken) -> None:
+def test_a_scope_with_invalid_fields_is_refused(emitter: Taken) -> None:
     with pytest.raises(InvalidEvent) as caught:
         run_of(emitter, tenant="a\x1fb")
     assert caught.value.field == "tenant"

@@ -36,7 +36,7 @@ NOWHERE = "redis://127.0.0.1:1"
         (("a,b",), "is no name"),
     ],
 )
-def test_what_cannot_be_a_level_is_refused(levels: tuple[str, ...], why: str) -> None:
+def test_an_invalid_level_is_refused(levels: tuple[str, ...], why: str) -> None:
     assert why in (wrong_level(levels) or "")
     for reader in (Thresholds, AsyncThresholds):
         with pytest.raises(InvalidArgument, match="levels"):

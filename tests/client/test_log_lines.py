@@ -50,7 +50,7 @@ def test_an_exception_is_one_line_without_local_variables_or_secrets(form: Forma
     assert 'planted_local="in' not in line.replace("planted_local = ", "")
 
 
-def test_what_cannot_be_written_is_spelled_out() -> None:
+def test_unprintable_characters_are_escaped() -> None:
     line = log_line(MOMENT, "info", "a\x1b[31m\nb", {"x": "c\rd"}, "text")
     assert line.endswith(r"a\x1b[31m\nb x=c\rd")
 

@@ -60,11 +60,11 @@ def test_other_text_stays(text: str) -> None:
         ("", ""),
     ],
 )
-def test_what_cannot_be_read_as_an_address_is_hidden_whole(address: str, shown: str) -> None:
+def test_an_unparsable_address_is_masked_whole(address: str, shown: str) -> None:
     assert masked_address(address) == shown
 
 
-def test_what_a_process_was_configured_with_is_hidden_anywhere(
+def test_configured_secrets_are_masked_anywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(masking, "_secrets", {})

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from headstart import Emitter
-from headstart.emitting import memory_buffer as memory
+from headstart.emitting import memory_buffer
 from headstart.emitting.memory_buffer import MemoryBuffer
 from headstart.shipping.sender import Receipt
 from headstart.spool.layout import SpoolTarget
@@ -52,7 +52,7 @@ class Taken:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
     sender = Taken()
-    monkeypatch.setattr(memory, "Sender", sender)
+    monkeypatch.setattr(memory_buffer, "Sender", sender)
     return sender
 
 
@@ -69,8 +69,8 @@ def quick_switches() -> Iterator[None]:
 def test_an_event_always_wakes_a_thread_that_sleeps(
     taken: Taken, quick_switches: None, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    monkeypatch.setattr(memory, "QUIET_LOOKS", looks)
-    monkeypatch.setattr(memory, "LEAST_PAUSE_S", 0.00005)
+    monkeypatch.setattr(memory_buffer, "QUIET_POLLS", looks)
+    monkeypatch.setattr(memory_buffer, "LEAST_PAUSE_S", 0.00005)
     outbox, draw = MemoryBuffer(TARGET, 10_000), random.Random(looks)
     for number in range(4_000):
         outbox.put(b"k", EVENT, 0)
@@ -82,10 +82,10 @@ def test_an_event_always_wakes_a_thread_that_sleeps(
     assert [event.count(b'"origin"') for event in taken.events] == [1] * 4_000
 
 
-def test_what_comes_while_it_is_at_work_wakes_nobody(
+def test_events_during_polling_wake_no_thread(
     taken: Taken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "LEAST_PAUSE_S", 0.2)  # ten quiet looks take two seconds
+    monkeypatch.setattr(memory_buffer, "LEAST_PAUSE_S", 0.2)  # ten quiet looks take two seconds
     wakes = []
     notify = MemoryBuffer._notify
     monkeypatch.setattr(MemoryBuffer, "_notify", lambda self: (wakes.append(1), notify(self)))
@@ -97,7 +97,7 @@ def test_what_comes_while_it_is_at_work_wakes_nobody(
     outbox.close(PATIENCE_S)
 
 
-def test_half_may_be_on_its_way_and_the_rest_follows_the_acknowledgements(taken: Taken) -> None:
+def test_half_may_be_in_flight_and_the_rest_follows_acknowledgements(taken: Taken) -> None:
     taken.hold = True
     outbox = MemoryBuffer(TARGET, 10)
     for _ in range(10):

@@ -19,8 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headstart.keys import context_paths, redis_key
 from headstart.thresholds.cache import ThresholdCache
-from headstart.thresholds.cache_entries import REPAIRED_FIELD, CacheQuery
-from headstart.thresholds.heartbeat import SubscriptionHeartbeat
+from headstart.thresholds.cache_entries import REPAIRED_FIELD, CacheQuery, SubscriptionHeartbeat
 from headstart.thresholds.overrides import OVERRIDES_FIELD
 from headstart.thresholds.threshold import Threshold
 
@@ -118,17 +117,17 @@ class World(RuleBasedStateMachine):
     def announce(self, key: str, message: object) -> None:
         if key in self.channels:
             payload = orjson.dumps(message)
-            self.arriving.append(lambda: self.mirror.announced(key, payload))
+            self.arriving.append(lambda: self.mirror.apply_announcement(key, payload))
 
-    def answer(self, question: CacheQuery) -> list[bytes | None]:
-        stored = self.stored.get(question.key, {})
+    def answer(self, query: CacheQuery) -> list[bytes | None]:
+        stored = self.stored.get(query.key, {})
         found: list[bytes | None] = []
-        for field in question.fields:
+        for field in query.fields:
             if field == OVERRIDES_FIELD:
-                kept = self.overrides.get(question.key)
+                kept = self.overrides.get(query.key)
                 found.append(orjson.dumps(kept) if kept else None)
             elif field == REPAIRED_FIELD:
-                repairs = self.repairs.get(question.key)
+                repairs = self.repairs.get(query.key)
                 found.append(None if repairs is None else b"%d" % repairs)
             else:
                 offset = stored.get(field)
@@ -140,15 +139,15 @@ class World(RuleBasedStateMachine):
     @rule(place=places, late=st.booleans())
     def read(self, place: int, late: bool) -> None:
         context = CONTEXTS[place]
-        found = self.mirror.hit(context, None)
+        found = self.mirror.lookup(context, None)
         if found is None:
-            asked = self.mirror.question(context, None)
+            asked = self.mirror.build_query(context, None)
             if isinstance(asked, CacheQuery):
-                flight = (asked, self.answer(asked), self.now)
+                pending = (asked, self.answer(asked), self.now)
                 if late:
-                    self.flying.append(flight)
+                    self.flying.append(pending)
                     return
-                found = self.mirror.filled(*flight)
+                found = self.mirror.store_response(*pending)
             else:
                 found = asked
         self.check(found)
@@ -156,12 +155,12 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.flying)
     @rule(data=st.data())
     def land(self, data: st.DataObject) -> None:
-        flight = self.flying.pop(data.draw(st.integers(0, len(self.flying) - 1)))
-        self.check(self.mirror.filled(*flight))
+        pending = self.flying.pop(data.draw(st.integers(0, len(self.flying) - 1)))
+        self.check(self.mirror.store_response(*pending))
 
     @rule(place=places)
     def read_without_redis(self, place: int) -> None:
-        asked = self.mirror.question(CONTEXTS[place], None)
+        asked = self.mirror.build_query(CONTEXTS[place], None)
         if isinstance(asked, CacheQuery):
             answer = self.mirror.last_known(asked)
             assert answer.stale
@@ -192,12 +191,12 @@ class World(RuleBasedStateMachine):
         self.channels.clear()
         self.arriving.clear()
         self.asking.clear()
-        self.mirror.lost()
+        self.mirror.disconnected()
 
     @precondition(lambda self: self.line)
     @rule()
     def subscribe(self) -> None:
-        begin, end = self.mirror.to_follow()
+        begin, end = self.mirror.take_subscription_changes()
         for key in begin:
             self.channels.add(key)
             self.arriving.append(lambda key=key: self.confirm(key))  # type: ignore[misc]
@@ -205,7 +204,9 @@ class World(RuleBasedStateMachine):
 
     def confirm(self, key: str) -> None:
         assert self.line is not None
-        if self.mirror.subscribed(key) and (asked := self.mirror.held(key)):
+        if self.mirror.confirm_subscription(key) and (
+            asked := self.mirror.build_refresh_query(key)
+        ):
             self.asking.append((asked, self.answer(asked), self.line))
 
     @precondition(lambda self: self.line)
@@ -213,7 +214,7 @@ class World(RuleBasedStateMachine):
     def ping(self) -> None:
         line, sent = self.line, self.now
         assert line is not None
-        self.arriving.append(lambda: setattr(line, "heard", sent))
+        self.arriving.append(lambda: setattr(line, "confirmed_at", sent))
 
     @rule(most=st.integers(1, 5))
     def hear(self, most: int) -> None:
@@ -224,7 +225,7 @@ class World(RuleBasedStateMachine):
     @rule()
     def refill(self) -> None:
         asked, values, _ = self.asking.pop(0)
-        self.mirror.refilled(asked, values)
+        self.mirror.store_refresh(asked, values)
 
     @precondition(lambda self: self.line)
     @rule()
@@ -240,18 +241,18 @@ class World(RuleBasedStateMachine):
             if self.asking:
                 self.refill()
         for place, context in enumerate(CONTEXTS):
-            question = self.mirror.question(context, None)
+            query = self.mirror.build_query(context, None)
             entry = self.mirror._entries.get(
                 (context["workflow_type"], "t", context.get("domain"), context.get("user_id"))
             )
-            if entry is None or entry.line is not line:
+            if entry is None or entry.heartbeat is not line:
                 continue
             truth = ThresholdCache(("domain", "user_id"), limit=1, staleness_s=1.0)
-            asked = truth.question(context, None)
+            asked = truth.build_query(context, None)
             assert isinstance(asked, CacheQuery)
-            expected = truth.filled(asked, self.answer(asked), 0.0)
-            known = isinstance(question, Threshold)
-            answer = question if known else self.mirror.last_known(question)
+            expected = truth.store_response(asked, self.answer(asked), 0.0)
+            known = isinstance(query, Threshold)
+            answer = query if known else self.mirror.last_known(query)
             assert answer[:7] == expected[:7], place
 
     @invariant()
@@ -262,37 +263,37 @@ class World(RuleBasedStateMachine):
         held = {entry.hash.key for entry in mirror._entries.values()}
         assert set(mirror._hashes) == held
         for owner in mirror._hashes.values():
-            paths = {path for entry in owner.members for path in entry.paths}
-            assert set(owner.cells) == paths
+            paths = {path for entry in owner.entries for path in entry.paths}
+            assert set(owner.paths) == paths
         # what is evicted is forgotten: an answer that was late may then be older than one before
-        known = {path for owner in mirror._hashes.values() for path in owner.cells}
+        known = {path for owner in mirror._hashes.values() for path in owner.paths}
         self.seen = {path: version for path, version in self.seen.items() if path in known}
 
     @invariant()
     def fresh_within_the_bound(self) -> None:
         for place in range(len(CONTEXTS)):
-            known = self.mirror.hit(CONTEXTS[place], None)
+            known = self.mirror.lookup(CONTEXTS[place], None)
             assert known is None or (0.0 <= known.age_s <= 1.0 and not known.stale)
 
 
 TestWorld = World.TestCase
 
 
-def filled(mirror: ThresholdCache, context: dict[str, Any], **values: Any) -> Threshold:
-    asked = mirror.question(context, None)
+def store_response(mirror: ThresholdCache, context: dict[str, Any], **values: Any) -> Threshold:
+    asked = mirror.build_query(context, None)
     assert isinstance(asked, CacheQuery)
     raw = [orjson.dumps(values[f]) if f in values else None for f in asked.fields]
-    return mirror.filled(asked, raw, mirror.clock())
+    return mirror.store_response(asked, raw, mirror.clock())
 
 
-def test_the_least_recently_used_goes() -> None:
+def test_the_least_recently_used_context_is_evicted() -> None:
     ticking = itertools.count()
     mirror = ThresholdCache((), limit=2, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
     for name in ("a", "b"):
-        filled(mirror, {"workflow_type": name})
-    assert mirror.hit({"workflow_type": "a"}, None) is not None
-    filled(mirror, {"workflow_type": "c"})
-    known = [mirror.hit({"workflow_type": name}, None) is not None for name in "abc"]
+        store_response(mirror, {"workflow_type": name})
+    assert mirror.lookup({"workflow_type": "a"}, None) is not None
+    store_response(mirror, {"workflow_type": "c"})
+    known = [mirror.lookup({"workflow_type": name}, None) is not None for name in "abc"]
     assert known == [True, False, True]
     assert mirror.counts.evictions == 1
 
@@ -301,9 +302,9 @@ def test_the_most_recently_used_stay() -> None:
     ticking = itertools.count()
     mirror = ThresholdCache((), limit=64, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
     for number in range(200):
-        filled(mirror, {"workflow_type": f"w{number}"})
+        store_response(mirror, {"workflow_type": f"w{number}"})
         kept = range(max(0, number - 59), number + 1)
-        assert all(mirror.hit({"workflow_type": f"w{n}"}, None) for n in kept)
+        assert all(mirror.lookup({"workflow_type": f"w{n}"}, None) for n in kept)
     assert mirror.counts.contexts <= 64
 
 
@@ -311,14 +312,14 @@ def test_the_most_recently_used_stay() -> None:
 def test_values_that_look_alike_are_kept_apart(value: object) -> None:
     mirror = ThresholdCache(("domain",), limit=99, staleness_s=9.0)
     for other in (1, True, 1.0, None, "", "x"):
-        asked = mirror.question({"workflow_type": "w", "domain": other}, None)
+        asked = mirror.build_query({"workflow_type": "w", "domain": other}, None)
         assert isinstance(asked, CacheQuery)
         finest = {**value_of(1), "speculate": len(str(asked.paths[0])) / 100}
-        mirror.filled(
+        mirror.store_response(
             asked, [orjson.dumps(finest), *[None] * len(asked.fields[1:])], mirror.clock()
         )
     context = {"workflow_type": "w", "domain": value}
-    found = mirror.hit(context, None) or mirror.question(context, None)
+    found = mirror.lookup(context, None) or mirror.build_query(context, None)
     level = found.level if isinstance(found, Threshold) else found.paths[0]
     assert level == context_paths("w", context.get, ("domain",))[-1]
 
@@ -328,9 +329,9 @@ def test_values_that_look_alike_are_kept_apart(value: object) -> None:
 )
 def test_a_corrupt_announcement_changes_nothing(payload: bytes) -> None:
     mirror = ThresholdCache((), limit=2, staleness_s=9.0)
-    before = filled(mirror, {"workflow_type": "a"})
-    mirror.announced(redis_key("default", "a"), payload)
-    after = mirror.hit({"workflow_type": "a"}, None)
+    before = store_response(mirror, {"workflow_type": "a"})
+    mirror.apply_announcement(redis_key("default", "a"), payload)
+    after = mirror.lookup({"workflow_type": "a"}, None)
     assert after is not None
     assert after[:8] == before[:8]
     assert mirror.counts.changes == 0

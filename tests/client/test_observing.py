@@ -10,7 +10,8 @@ import pytest
 from headstart import BufferFull, Emitter, NotDelivered, Scrubbing
 from headstart.emitting.metrics import Timing
 from headstart.spool.layout import SpoolTarget, read_progress
-from headstart.spool.writer import SpoolSettings, SpoolWriter
+from headstart.spool.settings import SpoolSettings
+from headstart.spool.writer import SpoolWriter
 from tests.client.on_disk import fill, open_backlog, open_spool, read_all
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
@@ -30,7 +31,7 @@ def test_the_histogram_counts_each_duration_once() -> None:
     assert sum(timing.counts) == 4
 
 
-def test_prometheus_has_what_stats_has(tmp_path: Path) -> None:
+def test_prometheus_exports_the_counts_of_stats(tmp_path: Path) -> None:
     client = pytest.importorskip("prometheus_client")
     value = client.REGISTRY.get_sample_value
     before = value("headstart_client_emitted_total") or 0
@@ -71,7 +72,7 @@ def test_where_secrets_are_taken_out(tmp_path: Path, where: Any) -> None:
     give_up(emitter)
 
 
-def test_the_shipper_scrubs_what_it_reads_and_counts_what_is_through(tmp_path: Path) -> None:
+def test_the_shipper_scrubs_events_and_counts_settled_ones(tmp_path: Path) -> None:
     spool = open_spool(tmp_path)
     fill(spool, 1)
     spool.append(b"k", b'{"password":"hunter2","token":"x"}')

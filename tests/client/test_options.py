@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_an_unknown_option_is_refused_naming_the_nearest(misspelt: str, meant: s
             kind(reader(NOWHERE), **{misspelt: ["pay"]})  # type: ignore[operator]
 
 
-def test_an_option_that_is_like_none_lists_all() -> None:
+def test_an_unknown_option_lists_all_options() -> None:
     with pytest.raises(TypeError, match=r"'zzz'; it has allowed, annotations, clock, dangerous"):
         Speculator(Thresholds(NOWHERE), zzz=1)  # type: ignore[call-arg]
 
@@ -79,7 +80,7 @@ def test_an_emitter_emits() -> None:
 
 
 @pytest.mark.parametrize("cost", [math.nan, math.inf, -1.0, "5", None, True])
-def test_what_was_wasted_is_a_number(cost: Any) -> None:
+def test_the_wasted_cost_must_be_a_number(cost: Any) -> None:
     speculator, _ = speculators()
     with pytest.raises(ValueError, match="cost"):
         speculator.missed(cost)
@@ -100,12 +101,24 @@ def test_a_field_that_no_event_has_is_refused_naming_the_nearest(misspelt: str, 
         headstart.task_complete(**fields)
 
 
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("guess", "tool_id"), ("speculated", "speculated"), ("not_startable", "not_startable"),
+     ("mode", "mode"), ("failed", "failed")],
+)  # fmt: skip
+def test_a_field_of_the_prediction_is_refused_naming_where_it_goes(name: str, field: str) -> None:
+    fields: dict[str, Any] = {"workflow_type": "refund", "workflow_id": "w1", name: "x"}
+    wanted = re.escape(f"data={{'prediction': {{'{field}': ...}}}}")
+    with pytest.raises(TypeError, match=rf"task_complete\(\).*'{name}'.*{wanted}"):
+        headstart.task_complete(**fields)
+
+
 def test_a_reader_of_the_other_kind_is_refused() -> None:
     for make, reader in (
         (AsyncSpeculator, Thresholds(NOWHERE)), (Speculator, AsyncThresholds(NOWHERE)),
         (AsyncSpeculator, NOWHERE), (Speculator, None),
     ):  # fmt: skip
-        with pytest.raises(InvalidArgument, match=r"^thresholds: of class"):
+        with pytest.raises(InvalidArgument, match=r"^thresholds must be of class"):
             make(reader)  # type: ignore[arg-type, operator]
 
 

@@ -129,11 +129,11 @@ async def eventually_async(check: Callable[[], Any]) -> None:
 
 def followed(reader: Thresholds, server: Server) -> bool:
     """Whether all that the reader keeps is confirmed by the line, no longer by its own answer."""
-    line = reader._mirror._line
-    return all(entry.line is line for entry in reader._mirror._entries.values())
+    line = reader._cache._heartbeat
+    return all(entry.heartbeat is line for entry in reader._cache._entries.values())
 
 
-def test_what_is_announced_arrives_without_asking(server: Server) -> None:
+def test_announcements_update_the_cache_without_a_query(server: Server) -> None:
     server.learn(PATHS[0], 0.6, 1)
     with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
         assert reader.get(CONTEXT).speculate == 0.6
@@ -151,7 +151,7 @@ def test_what_is_announced_arrives_without_asking(server: Server) -> None:
     assert stats["hits"] > 2
 
 
-def test_a_context_that_goes_answers_no_more(server: Server) -> None:
+def test_a_deleted_context_no_longer_answers(server: Server) -> None:
     server.learn(PATHS[0], 0.6, 1)
     server.learn(PATHS[2], 0.7, 2)
     with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
@@ -176,7 +176,7 @@ def test_asyncio_has_the_same(server: Server) -> None:
             assert (await reader.get(CONTEXT)).speculate == 0.7
             assert await reader.mode() == "act"
             await asyncio.to_thread(server.set_mode, MODES, "*", "off")
-            await eventually_async(lambda: reader._modes.hit("default", None) == "off")
+            await eventually_async(lambda: reader._modes.lookup("default", None) == "off")
             assert await reader.mode() == "off"
         assert reader.stats()["misses"] == 2  # the context, and the default
 
@@ -330,7 +330,7 @@ def test_the_kill_switch_holds_though_redis_lost_it(server: Server, how: str) ->
             until(lambda reader=reader: reader.mode() == "act")  # type: ignore[misc]
 
 
-def test_a_reader_that_acts_goes_on_through_the_loss(server: Server) -> None:
+def test_a_reader_in_act_mode_continues_through_the_loss(server: Server) -> None:
     with Thresholds(server.url, timeout_s=PATIENT, staleness_s=0) as reader:
         assert reader.mode("acme", "a1") == "act"
         server.client.flushall()
@@ -373,7 +373,7 @@ def test_a_redis_without_modes_is_said_once_with_the_fix(
 
 
 @pytest.mark.parametrize("place", [(MODES, "*"), (modes_key("acme"), "*"), (None, "agent/a1")])
-def test_a_mode_that_is_none_is_off(
+def test_an_unknown_mode_is_off(
     server: Server, place: tuple[str | None, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     key, field = place[0] or modes_key("acme"), place[1]
@@ -462,7 +462,7 @@ def test_an_override_that_cannot_be_read_starts_nothing(server: Server) -> None:
         assert reader.get(CONTEXT, tool="other").speculate > 1.0
 
 
-def test_what_is_evicted_is_no_longer_followed(server: Server) -> None:
+def test_evicted_contexts_are_unsubscribed(server: Server) -> None:
     with Thresholds(server.url, timeout_s=PATIENT, mirror_limit=3) as reader:
         for number in range(5):
             reader.get(workflow_type=f"w{number}")
@@ -496,7 +496,7 @@ def test_after_a_fork_the_child_follows_too(server: Server) -> None:
         until(lambda: reader.get(CONTEXT).speculate == 0.8)
 
 
-def test_a_reader_that_nobody_closes_ends_with_its_process(server: Server) -> None:
+def test_an_unclosed_reader_ends_with_its_process(server: Server) -> None:
     program = (
         "import headstart; reader = headstart.Thresholds({url!r}, timeout_s=5);"
         "print(reader.get(workflow_type='refund').speculate)"

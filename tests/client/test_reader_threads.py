@@ -43,25 +43,25 @@ def test_threads_share_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_modes_are_read_while_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     modes = ModeCache(limit=10, staleness_s=1.0, clock=lambda: 0.0)
     for agent in ("a", "b", "c"):
-        modes.filled(modes.question("t", agent), ((None, b"run"), (b"act", None)), 0.0)
-    question = ModeCache.question
+        modes.store_response(modes.build_query("t", agent), ((None, b"run"), (b"act", None)), 0.0)
+    original = ModeCache.build_query
 
     def read_meanwhile(self: ModeCache, tenant: str, agent: str | None) -> Any:
-        assert modes.hit("t", "a") == "act"  # as another thread may at any time
-        return question(self, tenant, agent)
+        assert modes.lookup("t", "a") == "act"  # as another thread may at any time
+        return original(self, tenant, agent)
 
-    monkeypatch.setattr(ModeCache, "question", read_meanwhile)
-    held: list[ModeQuery] = modes.held()
+    monkeypatch.setattr(ModeCache, "build_query", read_meanwhile)
+    held: list[ModeQuery] = modes.build_refresh_queries()
     assert {each.owner for each in held} == {("t", "a"), ("t", "b"), ("t", "c")}
 
 
-def test_an_answer_that_something_overtook_may_restrict_what_was_known() -> None:
+def test_an_outdated_response_may_only_restrict_the_known_mode() -> None:
     """A process that stood still asks, and hears at once of a change from long before."""
     modes = ModeCache(limit=10, staleness_s=1.0, clock=lambda: 60.0)
     published = b"run"
-    asked = modes.question("t", None)
-    assert modes.filled(asked, ((None, published), (b"act",)), 0.0) == "act"
-    asked = modes.question("t", None)
-    modes.changed()
-    assert modes.filled(asked, ((b"off", published), (b"act",)), 60.0) == "off"
-    assert modes.hit("t", None) is None, "it is asked again"
+    asked = modes.build_query("t", None)
+    assert modes.store_response(asked, ((None, published), (b"act",)), 0.0) == "act"
+    asked = modes.build_query("t", None)
+    modes.apply_announcement()
+    assert modes.store_response(asked, ((b"off", published), (b"act",)), 60.0) == "off"
+    assert modes.lookup("t", None) is None, "it is asked again"

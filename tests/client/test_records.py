@@ -63,7 +63,7 @@ def test_a_changed_byte_never_makes_another_record(
 
 
 @given(written(), bodies, written())
-def test_what_follows_damage_is_found_again(
+def test_records_after_damage_are_found(
     before: list[SpoolRecord], damage: bytes, after: list[SpoolRecord]
 ) -> None:
     first = before[-1].position + 1 if before else 0

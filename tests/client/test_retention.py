@@ -20,7 +20,7 @@ from headstart.shipping.retention import Retention
 from headstart.shipping.volatile_broker import EPOCHS, EVENTS, GROUPS
 from headstart.spool.layout import segments
 from headstart.spool.reader import SpoolReader
-from headstart.spool.writer import SpoolSettings
+from headstart.spool.settings import SpoolSettings
 from tests.client.on_disk import (
     HOUR_MS,
     TARGET,
@@ -50,27 +50,27 @@ def test_the_client_s_names_are_those_of_the_catalogue() -> None:
     assert set(GROUPS) == {catalogue.EPISODES_GROUP, catalogue.THRESHOLDS_GROUP}
 
 
-def test_without_retention_what_is_acknowledged_goes_at_once(tmp_path: Path) -> None:
+def test_without_retention_acknowledged_events_are_deleted_at_once(tmp_path: Path) -> None:
     spool = open_spool(tmp_path, segment_bytes=200)
     fill(spool, 20)
     spool.close()
     backlog = open_backlog(spool)
     assert acknowledge(backlog) == [event(n) for n in range(20)]
     read_all(backlog)
-    assert backlog.finished
+    assert backlog.removable
     assert not backlog.retained
     assert not segments(spool.folder)
     backlog.close()
 
 
-def test_what_is_acknowledged_is_kept_and_comes_again_in_order(tmp_path: Path) -> None:
+def test_acknowledged_events_are_retained_and_read_again_in_order(tmp_path: Path) -> None:
     spool = open_spool(tmp_path, segment_bytes=200)
     fill(spool, 20)
     backlog = open_backlog(spool)
     backlog.retain(keep=True)
     acknowledge(backlog)
     assert spool.progress().settled == 20  # flush() waits for no worker
-    backlog.take_in(8)
+    backlog.mark_consumed(8)
     assert segments(spool.folder)[0][0] <= 8 < segments(spool.folder)[1][0]
     fill(spool, 5)
     in_flight = read_all(backlog)  # lost with the broker
@@ -80,21 +80,21 @@ def test_what_is_acknowledged_is_kept_and_comes_again_in_order(tmp_path: Path) -
     assert spool.progress().settled == 25
     spool.close()
     read_all(backlog)
-    assert backlog.through
-    assert not backlog.finished
-    backlog.take_in(25)
-    assert backlog.finished
+    assert backlog.drained
+    assert not backlog.removable
+    backlog.mark_consumed(25)
+    assert backlog.removable
     assert not segments(spool.folder)
     backlog.close()
 
 
-def test_the_next_shipper_begins_at_what_was_not_taken_in(tmp_path: Path) -> None:
+def test_the_next_shipper_starts_at_unconsumed_events(tmp_path: Path) -> None:
     spool = open_spool(tmp_path)
     fill(spool, 10)
     first = open_backlog(spool)
     first.retain(keep=True)
     acknowledge(first)
-    first.take_in(4)
+    first.mark_consumed(4)
     first.close()
     second = open_backlog(spool)
     assert acknowledge(second) == [event(n) for n in range(4, 10)]
@@ -108,7 +108,7 @@ def test_the_next_shipper_begins_at_what_was_not_taken_in(tmp_path: Path) -> Non
     spool.close()
 
 
-def test_what_comes_again_is_counted_once_and_kept_where_it_is_too_old(tmp_path: Path) -> None:
+def test_events_read_again_are_counted_once_and_quarantined_if_too_old(tmp_path: Path) -> None:
     clock = Clock()
     spool = open_spool(tmp_path, now_ms=clock, segment_bytes=200)
     fill(spool, 30)
@@ -138,7 +138,7 @@ def test_what_comes_again_is_counted_once_and_kept_where_it_is_too_old(tmp_path:
     spool.close()
 
 
-def test_some_too_old_behind_what_is_kept_are_counted_once(tmp_path: Path) -> None:
+def test_too_old_events_after_retained_ones_are_counted_once(tmp_path: Path) -> None:
     clock = Clock()
     spool = open_spool(tmp_path, now_ms=clock)
     fill(spool, 10)
@@ -156,7 +156,7 @@ def test_some_too_old_behind_what_is_kept_are_counted_once(tmp_path: Path) -> No
     spool.close()
 
 
-def test_what_becomes_too_old_in_the_queue_when_it_is_sent_again_is_counted(tmp_path: Path) -> None:
+def test_events_that_expire_in_the_queue_when_sent_again_are_counted(tmp_path: Path) -> None:
     clock = Clock()
     spool = open_spool(tmp_path, now_ms=clock)
     fill(spool, 4)
@@ -232,7 +232,7 @@ def test_nothing_is_skipped_and_nothing_newer_comes_first(steps: list[str]) -> N
                 log += acknowledge(backlog)
             elif step == "take in":
                 taken += [each for each in dict.fromkeys(log) if each not in taken]
-                backlog.take_in(backlog.marks.sent)
+                backlog.mark_consumed(backlog.marks.acknowledged)
             elif step == "lose":
                 log.clear()
                 backlog.rewind()
@@ -244,7 +244,7 @@ def test_nothing_is_skipped_and_nothing_newer_comes_first(steps: list[str]) -> N
         crash(spool)
 
 
-def test_an_emitter_at_its_limit_takes_the_room_of_what_is_only_kept(tmp_path: Path) -> None:
+def test_an_emitter_at_its_limit_deletes_retained_events_first(tmp_path: Path) -> None:
     settings = SpoolSettings(tmp_path, limit_bytes=8_000, segment_bytes=1_000)
     outbox = DiskBuffer(TARGET, settings, "none")
     outbox.put(b"k", b'{"a":1}', Clock().ms)
@@ -277,7 +277,7 @@ class Sender:
 
 def asked(retention: Retention) -> None:
     async def run() -> None:
-        retention.look()
+        retention.poll()
         if retention._task is not None:
             await retention._task
 
@@ -286,12 +286,12 @@ def asked(retention: Retention) -> None:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("headstart.shipping.retention.ASK_S", 0.0)
+    monkeypatch.setattr("headstart.shipping.retention.QUERY_S", 0.0)
     spool = open_spool(tmp_path, segment_bytes=200)
     backlog = open_backlog(spool)
     retention = Retention("b", lambda: [backlog], lambda _backlog: None)
     retention.sender = Sender()  # type: ignore[assignment]
-    retention.note_link(volatile=True, lost=False)
+    retention.note_connection(volatile=True, lost=False)
     yield spool, backlog, retention
     backlog.close()
     spool.close()
@@ -319,13 +319,13 @@ def test_it_is_taken_in_once_both_groups_have_passed_it(kept: Any) -> None:
     assert backlog.retained == 5
 
 
-def test_another_log_is_read_again_and_its_commits_say_nothing_of_the_last_one(kept: Any) -> None:
+def test_after_a_lost_log_old_commits_consume_nothing(kept: Any) -> None:
     spool, backlog, retention = kept
     fill(spool, 10)
     acknowledge(backlog)
     retention.sender.ends = {0: 3}
     asked(retention)
-    retention.note_link(volatile=True, lost=True)
+    retention.note_connection(volatile=True, lost=True)
     retention.sender.ends = {}
     retention.sender.offsets = {group: {0: 9} for group in GROUPS}
     asked(retention)  # nothing is acknowledged, so nothing is kept
@@ -335,7 +335,7 @@ def test_another_log_is_read_again_and_its_commits_say_nothing_of_the_last_one(k
     assert backlog.retained == 10
 
 
-def test_what_no_worker_takes_in_is_kept_only_up_to_a_limit(
+def test_unconsumed_events_are_retained_up_to_a_limit(
     kept: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spool, backlog, retention = kept
@@ -346,7 +346,7 @@ def test_what_no_worker_takes_in_is_kept_only_up_to_a_limit(
     asked(retention)
     assert backlog.retained_bytes <= 500
     assert 0 < backlog.retained < 30
-    assert "not kept any more" in caplog.text
+    assert "no longer retained" in caplog.text
 
 
 def test_only_whole_acknowledged_segments_are_given_up(
@@ -362,7 +362,7 @@ def test_only_whole_acknowledged_segments_are_given_up(
     assert before[1][0] > 3  # the first segment is acknowledged in part
     assert backlog.retained_bytes == 0
     retention._limit([backlog])
-    assert backlog.give_up_oldest() == 0
+    assert backlog.release_oldest() == 0
     assert (backlog.retained, segments(spool.folder)) == (3, before)
 
 
@@ -372,20 +372,20 @@ def test_a_mark_that_the_disk_did_not_take_is_made_later(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr("headstart.shipping.retention.ASK_S", 0.0)
+    monkeypatch.setattr("headstart.shipping.retention.QUERY_S", 0.0)
     spool = open_spool(tmp_path)
     backlog = open_backlog(spool)
     retention = Retention("b", lambda: [backlog], lambda _backlog: None)
     retention.sender = Sender()  # type: ignore[assignment]
     with monkeypatch.context() as patch:
-        patch.setattr("headstart.spool.acknowledged.write_taken", full)
-        retention.note_link(volatile=True, lost=False)
+        patch.setattr("headstart.spool.acknowledged.write_marks", full)
+        retention.note_connection(volatile=True, lost=False)
         fill(spool, 5)
         acknowledge(backlog)
         for _ in range(3):
             asked(retention)
     assert backlog.retained == 0
-    assert caplog.text.count("keeps nothing") == 1
+    assert caplog.text.count("cannot retain") == 1
     asked(retention)
     fill(spool, 5)
     acknowledge(backlog)

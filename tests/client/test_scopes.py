@@ -55,7 +55,7 @@ def emits(run: headstart.Workflow, **fields: Any) -> str:
     return run.emit(headstart.task_complete(task_id="1", tool_id="search", **fields))
 
 
-def test_what_a_run_emits_within_another_scope_is_its_own(emitter: Taken) -> None:
+def test_events_of_a_run_emitted_within_another_scope_are_its_own(emitter: Taken) -> None:
     with run_of(emitter, "outer") as outer, run_of(emitter, "inner") as inner:
         emits(outer)
         emits(inner)
@@ -70,7 +70,7 @@ def test_what_a_run_emits_within_another_scope_is_its_own(emitter: Taken) -> Non
     assert all(is_of(event, event["data"]["context"]["domain"]) for event in emitter.events)
 
 
-def test_what_a_run_emits_in_another_thread_is_its_own(emitter: Taken) -> None:
+def test_events_of_a_run_emitted_in_another_thread_are_its_own(emitter: Taken) -> None:
     with run_of(emitter, "outer") as outer:
         in_a_thread(lambda: emits(outer))
         in_a_thread(lambda: outer.complete("success"))
@@ -78,7 +78,7 @@ def test_what_a_run_emits_in_another_thread_is_its_own(emitter: Taken) -> None:
     assert is_of(emitter.events[-1], "outer")
 
 
-def test_what_was_made_in_one_scope_and_emitted_by_another_run_is_the_others(
+def test_an_event_made_in_one_scope_and_emitted_by_another_run_is_the_others(
     emitter: Taken,
 ) -> None:
     with run_of(emitter, "outer") as outer:
@@ -90,7 +90,7 @@ def test_what_was_made_in_one_scope_and_emitted_by_another_run_is_the_others(
     assert event["workflow_id"] == "inner id", "the event itself is left as it was"
 
 
-def test_what_the_call_says_wins_over_the_scope(emitter: Taken) -> None:
+def test_arguments_take_precedence_over_the_scope(emitter: Taken) -> None:
     with run_of(emitter, "outer") as outer, run_of(emitter, "inner"):
         emits(outer, user_id="mine", context={"domain": "mine", "complexity": 2})
         emits(outer, user_id="inner user")
@@ -121,7 +121,7 @@ def test_outside_of_every_scope_missing_ids_are_named_at_once() -> None:
         headstart.task_complete(task_id="1", tool_id="search")
 
 
-def test_what_no_run_emits_has_no_ids_to_take(emitter: Taken) -> None:
+def test_events_outside_of_any_run_get_no_ids(emitter: Taken) -> None:
     with run_of(emitter, "outer"):
         event = in_a_thread(lambda: headstart.task_complete(task_id="1", tool_id="search"))
         with pytest.raises(InvalidEvent, match="workflow_type"):
@@ -182,7 +182,7 @@ def test_an_end_that_was_not_taken_is_none(emitter: Taken) -> None:
 def test_a_scope_is_entered_once(emitter: Taken) -> None:
     with run_of(emitter, "outer") as outer:
         pass
-    with pytest.raises(RuntimeError, match="outer id has begun"), outer:
+    with pytest.raises(RuntimeError, match="outer id was entered before"), outer:
         pass
 
 

@@ -110,7 +110,7 @@ SECRETS = {
 @pytest.mark.parametrize(
     "around", ["{}", "he said: {} and left", "a\n{}\nb", '{{\\"k\\": \\"{}\\"}}']
 )
-def test_detect_secrets_finds_nothing_in_what_was_scrubbed(around: str) -> None:
+def test_detect_secrets_finds_nothing_in_scrubbed_events(around: str) -> None:
     pytest.importorskip("detect_secrets")
     plugins = [
         getattr(importlib.import_module(f"detect_secrets.plugins.{module}"), name)()
@@ -150,7 +150,7 @@ def test_detect_secrets_finds_nothing_in_what_was_scrubbed(around: str) -> None:
         (f"paid with {CARD}", CARD),
     ],
 )
-def test_what_is_a_secret(given: str, expected: str) -> None:
+def test_secrets_are_replaced(given: str, expected: str) -> None:
     assert expected in given
     assert expected not in scrub({"query": given})["query"]
 
@@ -166,7 +166,7 @@ def test_what_is_a_secret(given: str, expected: str) -> None:
         {"trace": "0af7651916cd43dd8448eb211c80319c", "monkey": "business", "keyboard": "us"},
     ],
 )
-def test_what_is_none(clean: dict[str, Any]) -> None:
+def test_other_text_is_kept(clean: dict[str, Any]) -> None:
     assert scrub(clean) == clean
 
 
@@ -207,7 +207,7 @@ def test_keys_and_patterns_of_one_s_own() -> None:
     assert read_scrubbing(described) == Scrubbing(**settings)
 
 
-def test_what_was_found_is_counted_by_kind() -> None:
+def test_secrets_are_counted_by_kind() -> None:
     scrubber = Scrubber(Scrubbing())
     scrubber(orjson.dumps({**EVENT, "data": {"pwd": "x", "q": f"{CARD} sk-{'a1' * 12}"}}))
     assert scrubber.counts == {"key": 1, "card": 1, "sk_key": 1}
@@ -237,7 +237,7 @@ def test_a_token_is_found_whole_among_what_only_begins_like_one(token: str) -> N
 
 
 @pytest.mark.parametrize("body", [b'["password"]', b'{"password": nonsense}'])
-def test_what_cannot_be_taken_apart_is_refused(body: bytes) -> None:
+def test_events_that_are_not_json_are_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         Scrubber(Scrubbing())(body)
 

@@ -19,8 +19,8 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeEr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.kafka_producer import partition_for_key
-from headstart.shipping import producer_connection as linking
+from headstart.partitioner import partition_for_key
+from headstart.shipping import producer_connection
 from headstart.shipping import sender as sending
 from headstart.shipping.sender import Sender
 from tests.patience import until_in_loop
@@ -67,17 +67,17 @@ class Producer:
     kinds = (False,)
     ended: bool = False
 
-    def packs(self, _size: int) -> bool:
+    def compresses(self, _size: int) -> bool:
         return False
 
-    def batch(self, *, packed: bool) -> Batch:
+    def batch(self, *, compressed: bool) -> Batch:
         return Batch()
 
     async def partitions(self, _topic: str) -> int:
         return 2
 
     async def send(
-        self, batch: Batch, _topic: str, partition: int, *, packed: bool
+        self, batch: Batch, _topic: str, partition: int, *, compressed: bool
     ) -> asyncio.Future[None]:
         assert not self.ended, "sent through a producer that has ended"
         await asyncio.sleep(0)
@@ -113,18 +113,18 @@ class Receipts:
     """What became of every event."""
 
     def __init__(self) -> None:
-        self.through: list[int] = []
+        self.acknowledged: list[int] = []
         self.gone: list[bytes] = []
         self.old = False
         self._changed = asyncio.Event()
 
     async def have(self, count: int) -> None:
-        while len(self.through) + len(self.gone) < count:
+        while len(self.acknowledged) + len(self.gone) < count:
             await self._changed.wait()
             self._changed.clear()
 
     def delivered(self) -> None:
-        self.through.append(1)
+        self.acknowledged.append(1)
         self._changed.set()
 
     def refused(self, event: bytes, _reason: str) -> None:
@@ -137,8 +137,8 @@ class Receipts:
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Broker], None]:
-    monkeypatch.setattr(linking, "RETRY_S", 0.0)
-    return lambda broker: monkeypatch.setattr(linking, "start_producer", broker.start)
+    monkeypatch.setattr(producer_connection, "RETRY_S", 0.0)
+    return lambda broker: monkeypatch.setattr(producer_connection, "start_producer", broker.start)
 
 
 async def send(events: list[tuple[bytes, int]], receipts: Receipts, pause: int = 3) -> None:
@@ -173,9 +173,9 @@ def test_a_receiver_that_drops_by_position_has_everything_once(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         broker, receipts = Broker(list(failures)), Receipts()
-        patch.setattr(linking, "RETRY_S", 0.0)
+        patch.setattr(producer_connection, "RETRY_S", 0.0)
         patch.setattr(sending, "FRAME_EVENTS", frame)
-        patch.setattr(linking, "start_producer", broker.start)
+        patch.setattr(producer_connection, "start_producer", broker.start)
         events = [(key, position) for position, key in enumerate(keys)]
         asyncio.run(asyncio.wait_for(send(events, receipts), 60))
     wanted: dict[bytes, list[int]] = defaultdict(list)
@@ -196,7 +196,7 @@ def test_a_frame_that_the_broker_finds_too_large_is_halved_and_one_event_given_u
     assert receipts.gone == [b"%d" % 10**15]
 
 
-def test_what_has_grown_too_old_is_not_sent(no_waiting: Callable[[Broker], None]) -> None:
+def test_expired_events_are_not_sent(no_waiting: Callable[[Broker], None]) -> None:
     broker, receipts = Broker(), Receipts()
     no_waiting(broker)
     receipts.old = True
@@ -205,7 +205,7 @@ def test_what_has_grown_too_old_is_not_sent(no_waiting: Callable[[Broker], None]
     assert receipts.gone == [b"1", b"2"]
 
 
-def test_closing_ends_what_is_under_way(no_waiting: Callable[[Broker], None]) -> None:
+def test_closing_ends_batches_in_flight(no_waiting: Callable[[Broker], None]) -> None:
     broker = Broker(["lost"] * 10_000)
     no_waiting(broker)
 
@@ -215,12 +215,12 @@ def test_closing_ends_what_is_under_way(no_waiting: Callable[[Broker], None]) ->
             sender.add(b"%d" % number, b"1", receipts, 0.0)
         await asyncio.sleep(0.01)
         await sender.close()
-        assert receipts.through == []
+        assert receipts.acknowledged == []
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_what_comes_while_a_frame_is_under_way_waits_for_others_of_its_own(
+def test_events_added_while_a_frame_is_in_flight_linger(
     no_waiting: Callable[[Broker], None],
 ) -> None:
     broker, receipts = Broker(), Receipts()
@@ -244,7 +244,7 @@ def test_what_comes_while_a_frame_is_under_way_waits_for_others_of_its_own(
     assert broker.log == [(b"k", [0]), (b"k", [1, 2])]
 
 
-def test_what_is_due_together_goes_out_together(no_waiting: Callable[[Broker], None]) -> None:
+def test_frames_due_together_are_sent_together(no_waiting: Callable[[Broker], None]) -> None:
     broker, receipts = Broker(), Receipts()
     no_waiting(broker)
     sent: list[Batch] = []
@@ -271,7 +271,7 @@ def test_what_is_due_together_goes_out_together(no_waiting: Callable[[Broker], N
     assert sorted(key for key, _ in broker.log) == sorted(keys)
 
 
-def test_an_address_that_is_none_is_tried_again_like_a_broker_that_is_away(
+def test_an_invalid_address_is_retried_like_an_unreachable_broker(
     no_waiting: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who ships has other brokers too."""
@@ -285,12 +285,12 @@ def test_an_address_that_is_none_is_tried_again_like_a_broker_that_is_away(
             raise ValueError("no address")
         return await start(kafka, **settings)
 
-    monkeypatch.setattr(linking, "start_producer", refuses)
+    monkeypatch.setattr(producer_connection, "start_producer", refuses)
     asyncio.run(asyncio.wait_for(send([(b"k", 0)], receipts), 60))
     assert broker.log == [(b"k", [0])]
 
 
-def test_an_error_nobody_foresaw_is_told(no_waiting: Callable[[Broker], None]) -> None:
+def test_an_unexpected_error_is_raised(no_waiting: Callable[[Broker], None]) -> None:
     broker = Broker()
     no_waiting(broker)
 
@@ -346,7 +346,7 @@ class Mortal(Producer):
         self.lost()
 
     async def send(
-        self, batch: Batch, _topic: str, _partition: int, *, packed: bool
+        self, batch: Batch, _topic: str, _partition: int, *, compressed: bool
     ) -> asyncio.Future[Any]:
         assert not self.ended
         await asyncio.sleep(0)
@@ -380,19 +380,19 @@ def test_a_log_that_is_lost_is_sent_again_from_the_oldest(
     async def run() -> None:
         known: list[int] = []
 
-        def on_link(volatile: bool, lost: bool) -> None:
+        def on_connect(volatile: bool, lost: bool) -> None:
             assert volatile
             known.append(broker.epoch)
             if lost:
                 assert sender.waiting_bytes == 0
-                receipts.through.clear()
+                receipts.acknowledged.clear()
                 add()
 
         def add() -> None:
             for key, event in events:
                 sender.add(key, event, receipts, 0.0)
 
-        sender = Sender("b", "t", on_link=on_link)
+        sender = Sender("b", "t", on_connect=on_connect)
         add()
         for turns in kills:
             for _ in range(turns):
@@ -405,9 +405,9 @@ def test_a_log_that_is_lost_is_sent_again_from_the_oldest(
         await sender.close()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linking, "RETRY_S", 0.0)
+        patch.setattr(producer_connection, "RETRY_S", 0.0)
         patch.setattr(sending, "FRAME_EVENTS", 3)
-        patch.setattr(linking, "start_producer", broker.start)
+        patch.setattr(producer_connection, "start_producer", broker.start)
         asyncio.run(asyncio.wait_for(run(), 60))
     wanted: dict[bytes, list[int]] = defaultdict(list)
     for position, key in enumerate(keys):

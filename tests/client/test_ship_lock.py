@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S, until
 pytestmark = pytest.mark.integration
 
 
-def test_who_ships_makes_way_where_the_lock_file_was_deleted(host: Host) -> None:
+def test_a_shipper_ends_if_the_lock_file_was_deleted(host: Host) -> None:
     first = host.start(100_000, pause=0.002)
     first.until(200)
     until(lambda: host.shipper() != 0)
@@ -56,7 +56,7 @@ def ship(host: Host, files: int | None = None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(argv, env=host.environment())
 
 
-def test_the_command_locks_anew_and_goes_on(host: Host) -> None:
+def test_the_command_locks_again_and_continues(host: Host) -> None:
     host.mode = "none"
     executor = host.start(2_000, pause=0.001)
     executor.until(100)

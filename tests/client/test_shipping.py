@@ -93,7 +93,7 @@ def test_an_executor_s_thread_ships_what_a_killed_one_left(host: Host) -> None:
     host.check()
 
 
-def test_the_shared_shipper_killed_in_mid_burst_has_a_successor_at_once(host: Host) -> None:
+def test_a_shared_shipper_killed_during_a_burst_has_a_successor_at_once(host: Host) -> None:
     executor = host.start(12_000, pause=0.0005)
     before: set[int] = set()
     for count in (500, 2_000, 3_500):

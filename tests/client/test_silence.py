@@ -18,17 +18,18 @@ from headstart.emitting.disk_buffer import DiskBuffer
 from headstart.shipping.sender import Receipt
 from headstart.shipping.shipper import (
     ACTIVE_S,
-    ATTEND_IDLE_S,
-    ATTEND_S,
+    CHECK_IDLE_S,
+    CHECK_S,
+    LEAST_PAUSE_S,
     LIST_S,
-    LIVELY_S,
     Shipper,
-    _until_next,
+    _poll_delay,
 )
 from headstart.shipping.wakeup import QUIET_MS, WakeupPipe
 from headstart.spool.layout import SpoolTarget
 from headstart.spool.reader import SpoolReader
-from headstart.spool.writer import SpoolSettings, SpoolWriter
+from headstart.spool.settings import SpoolSettings
+from headstart.spool.writer import SpoolWriter
 from tests.client.on_disk import TARGET, event, fill, open_spool
 
 
@@ -64,7 +65,7 @@ class Host:
         self.sent.append(event)
         receipt.delivered()
 
-    def check(self) -> None:
+    def raise_if_failed(self) -> None:
         if self.failure is not None:
             raise self.failure
 
@@ -75,15 +76,15 @@ class Host:
 
     def passes(self, seconds: float) -> None:
         """The shipper's own looks, as often as it makes them where nobody rings."""
-        for _ in range(round(seconds / ATTEND_S)):
-            self.time.now += ATTEND_S * 1.001
-            self.shipper._look()
+        for _ in range(round(seconds / CHECK_S)):
+            self.time.now += CHECK_S * 1.001
+            self.shipper._poll()
 
     def look(self) -> list[bytes]:
         """What comes of one look, after what was rung."""
         self.sent.clear()
-        self.shipper._hear()
-        self.shipper._look()
+        self.shipper._on_wakeup()
+        self.shipper._poll()
         return self.sent
 
 
@@ -98,11 +99,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
         spool.close()
 
 
-def test_a_silent_spool_is_looked_at_ever_more_rarely(
+def test_an_idle_spool_is_polled_ever_more_rarely(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: Counter[str] = Counter()
-    for name in ("read", "attend", "_later"):
+    for name in ("read", "check_writer", "_next_segment"):
         real = getattr(SpoolReader, name)
 
         def counted(self: SpoolReader, name: str = name, real: object = real) -> object:
@@ -112,9 +113,9 @@ def test_a_silent_spool_is_looked_at_ever_more_rarely(
         monkeypatch.setattr(SpoolReader, name, counted)
     host.open(50)
     assert len(host.look()) == 50
-    host.passes(20 * ATTEND_IDLE_S)
+    host.passes(20 * CHECK_IDLE_S)
     looks.clear()
-    host.passes(20 * ATTEND_IDLE_S)
+    host.passes(20 * CHECK_IDLE_S)
     assert 0 < max(looks.values()) <= 50 * 20
 
 
@@ -126,7 +127,7 @@ def test_who_rings_after_a_silence_is_read_at_once(host: Host) -> None:
     spool = host.spools[1]
     fill(spool, 1)
     assert host.look() == []  # nobody rang: its turn comes
-    bell.announce()
+    bell.notify()
     assert host.look() == [event(1)]
     for _ in range(5):  # who goes on at once is not asked to ring again
         host.time.now += QUIET_MS / 1000
@@ -141,7 +142,7 @@ def test_a_ring_that_nobody_heard_costs_a_turn(host: Host) -> None:
     host.passes(60)
     fill(host.spools[0], 1)
     host.sent.clear()
-    host.passes(ATTEND_IDLE_S + 2 * ATTEND_S)
+    host.passes(CHECK_IDLE_S + 2 * CHECK_S)
     assert host.sent == [event(1)]
 
 
@@ -150,7 +151,7 @@ def test_a_process_that_dies_in_silence_is_noticed_in_turn(host: Host) -> None:
     host.look()
     host.passes(60)
     host.spools[0].abandon()
-    host.passes(ATTEND_IDLE_S + 2 * ATTEND_S)
+    host.passes(CHECK_IDLE_S + 2 * CHECK_S)
     assert host.shipper.spools == 1
     assert not host.spools[0].folder.exists()
 
@@ -161,7 +162,7 @@ def test_a_new_spool_is_found_by_its_ring_and_without(host: Host) -> None:
     host.passes(60)
     host.open(1)
     bell = WakeupPipe(host.directory, "s1")
-    bell.announce()
+    bell.notify()
     assert host.look() == [event(0)]
     bell.close()
     host.open(1)
@@ -176,9 +177,9 @@ def test_what_waits_for_room_is_read_when_there_is_some(host: Host) -> None:
     host.waiting_bytes = 1 << 30
     bell = WakeupPipe(host.directory, "s0")
     fill(host.spools[0], 1)
-    bell.announce()
+    bell.notify()
     assert host.look() == []
-    host.passes(10 * LIVELY_S)
+    host.passes(10 * ACTIVE_S)
     host.waiting_bytes = 0
     assert host.look() == [event(1)]
     bell.close()
@@ -192,7 +193,7 @@ def test_nobody_rings_for_what_cannot_be_read_yet(host: Host) -> None:
     fill(host.spools[0], 1)
 
     async def rings() -> bool:
-        waits = asyncio.ensure_future(host.shipper._pause(host.shipper._look(), 0.0))
+        waits = asyncio.ensure_future(host.shipper._pause(host.shipper._poll(), 0.0))
         await asyncio.sleep(0.001)
         asked = bool(bell._flag[0])
         waits.cancel()
@@ -228,18 +229,18 @@ def test_an_emitter_rings_the_first_time_after_a_silence(
     now = 1_800_000_000_000
     outbox.put(b"k", b"{}", now)
     bell = WakeupPipe(tmp_path)
-    bell.heard()
+    bell.read_names()
     for _ in range(100):
         now += QUIET_MS - 1
         outbox.put(b"k", b"{}", now)
-    assert bell.heard() == set()
+    assert bell.read_names() == set()
     for step in (QUIET_MS, 60 * QUIET_MS, -3_600_000):  # and where a clock was set back
         now += step
         outbox.put(b"k", b"{}", now)
-        assert bell.heard() == {outbox.id}
-    bell.sleeps()
+        assert bell.read_names() == {outbox.id}
+    bell.arm()
     outbox.put(b"k", b"{}", now)
-    assert bell.heard() == {outbox.id}
+    assert bell.read_names() == {outbox.id}
     bell.close()
 
 
@@ -251,10 +252,10 @@ def test_an_emitter_rings_where_the_bell_hangs_now(outbox: DiskBuffer, tmp_path:
     bell = WakeupPipe(tmp_path)
     for minutes in range(1, 4):
         outbox.put(b"k", b"{}", now + minutes * 60_000)
-        assert bell.heard() == {outbox.id}
-    bell.sleeps()
+        assert bell.read_names() == {outbox.id}
+    bell.arm()
     outbox.put(b"k", b"{}", now + 180_001)
-    assert bell.heard() == {outbox.id}
+    assert bell.read_names() == {outbox.id}
     bell.close()
 
 
@@ -262,15 +263,15 @@ def test_who_closes_says_so(tmp_path: Path) -> None:
     outbox = DiskBuffer(SpoolTarget("127.0.0.1:1", "t", 0.0), SpoolSettings(tmp_path), "none")
     outbox.put(b"k", b"{}", 1_800_000_000_000)
     bell = WakeupPipe(tmp_path)
-    bell.heard()
+    bell.read_names()
     outbox.close(0.0)
-    assert bell.heard() == {outbox.id}
+    assert bell.read_names() == {outbox.id}
     bell.close()
 
 
-@given(now=st.floats(0, 1e7), pause_s=st.floats(ACTIVE_S, ATTEND_S))
+@given(now=st.floats(0, 1e7), pause_s=st.floats(LEAST_PAUSE_S, CHECK_S))
 def test_every_shipper_of_a_host_looks_at_the_same_times(now: float, pause_s: float) -> None:
-    wait = _until_next(now, pause_s, 0.0)
+    wait = _poll_delay(now, pause_s, 0.0)
     assert 0 < wait <= pause_s
     looks = (now + wait) / pause_s
     assert abs(looks - round(looks)) * pause_s < 1e-6
@@ -280,8 +281,8 @@ def test_every_shipper_of_a_host_looks_at_the_same_times(now: float, pause_s: fl
 def test_looks_that_take_long_are_put_off_by_a_pause_at_the_most(
     looked_s: float, next_s: float
 ) -> None:
-    assert looked_s + _until_next(12.3, 0.010, looked_s) == pytest.approx(next_s)
+    assert looked_s + _poll_delay(12.3, 0.010, looked_s) == pytest.approx(next_s)
 
 
 def test_there_is_always_a_pause_between_looks() -> None:
-    assert _until_next(12.3, 0.010, 1.0) == ACTIVE_S
+    assert _poll_delay(12.3, 0.010, 1.0) == LEAST_PAUSE_S

@@ -69,7 +69,7 @@ def test_whatever_the_cut_what_was_not_acknowledged_is_read_back(
         for item in rest:
             item.chunk.delivered()
         read_all(successor)
-        assert successor.finished
+        assert successor.removable
         assert (successor.progress.settled, successor.progress.lost) == (total, 0)
         successor.remove()
         assert os.listdir(folder) == []
@@ -99,7 +99,7 @@ def test_reader_and_writer_side_by_side(steps: list[str]) -> None:
                 way += items
         assert seen == [event(n) for n in range(spool.next)]
         assert spool.progress().settled == spool.next
-        assert not backlog.finished  # its process lives
+        assert not backlog.removable  # its process lives
         assert len(segments(spool.folder)) <= 1  # what is acknowledged and full is gone
         spool.close()
         backlog.close()

@@ -189,11 +189,11 @@ def test_a_reader_asks_again_when_redis_is_back(
     put(redis_url, tenant, {PATHS[0]: value()})
     now = [100.0]
     with Thresholds(redis_url, timeout_s=PATIENT, clock=lambda: now[0]) as reader:
-        reader._failed(redis.ConnectionError("cut"))
+        reader._note_failure(redis.ConnectionError("cut"))
         assert not reader.get(CONTEXT, tenant=tenant).available
         now[0] += PAUSE_S
         assert reader.get(CONTEXT, tenant=tenant).level == PATHS[0]
-    assert "answers again" in caplog.text
+    assert "responds again" in caplog.text
 
 
 def test_a_cut_connection_is_opened_anew_unnoticed(redis_url: str, tenant: str) -> None:
@@ -327,7 +327,7 @@ def test_a_keyword_that_is_nearly_a_level_is_named(given: str, meant: str) -> No
         with pytest.raises(TypeError, match=rf"Thresholds.get\(\) .*'{given}'.*'{meant}'"):
             reader.get(**{"workflow_type": "refund", given: "x"})
         reader.get(workflow_type="refund", complexity=3, workflow_id="w", agent_id="a")
-        with pytest.raises(TypeError, match=rf"no key '{given}' that counts.*'{meant}'"):
+        with pytest.raises(TypeError, match=rf"unused key '{given}'.*'{meant}'"):
             reader.get({"workflow_type": "refund", given: "x"})
     with pytest.raises(TypeError, match=rf"AsyncThresholds.get\(\) .*'{given}'.*'{meant}'"):
         asyncio.run(ask())
@@ -369,8 +369,8 @@ def test_a_tool_that_is_a_level_is_no_tool_of_overrides() -> None:
 
 def test_a_context_that_is_known_is_checked_all_the_same() -> None:
     with Thresholds("redis://127.0.0.1:1", staleness_s=60.0) as reader:
-        question = reader._mirror.question({"workflow_type": "refund"}, None)
-        reader._mirror.filled(question, [None] * len(question.fields), time.monotonic())  # type: ignore[union-attr, arg-type]
+        query = reader._cache.build_query({"workflow_type": "refund"}, None)
+        reader._cache.store_response(query, [None] * len(query.fields), time.monotonic())  # type: ignore[union-attr, arg-type]
         for wrong in ({"tools": "pay"}, {"user": "u7"}, {"context": {"domain": "retail"}}):
             with pytest.raises(ValueError, match=next(iter(wrong))):
                 reader.get({"workflow_type": "refund", **wrong})

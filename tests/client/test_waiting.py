@@ -12,7 +12,7 @@ import pytest
 
 from headstart import Emitter, NotDelivered, SpoolSettings
 from headstart.shipping.shipper import MAX_AGE_S
-from headstart.spool.disk_usage import PART, DiskUsage
+from headstart.spool.disk_usage import SPOOLS_PER_STEP, DiskUsage
 from tests.client.on_disk import SpoolReader, event, numbers, open_backlog, open_spool, read_all
 from tests.patience import PATIENCE_S, until
 
@@ -106,7 +106,7 @@ def test_the_first_event_waits_for_no_walk_either(
     looks = counted(monkeypatch)
     spool = open_spool(crowd, limit_bytes=4_000, segment_bytes=1_000)
     assert spool.append(b"k", event(0))
-    assert looks["spools"] <= PART + 1
+    assert looks["spools"] <= SPOOLS_PER_STEP + 1
     while spool.append(b"k", event(spool.next)):
         pass
     assert spool._size < 2_000  # it exceeds the limit by a segment, and what it grows by meanwhile
@@ -123,7 +123,7 @@ def test_where_a_segment_fills_faster_than_the_directory_is_known_it_goes_on(
     for number in range(1, 400):
         before = looks["spools"]
         assert spool.append(b"k", event(number))
-        assert looks["spools"] - before <= PART + 1
+        assert looks["spools"] - before <= SPOOLS_PER_STEP + 1
     assert numbers(read_all(backlog)) == [event(n) for n in range(400)]
     spool.close()
     backlog.close()
@@ -139,7 +139,7 @@ def test_a_full_directory_is_looked_at_in_parts_too_and_room_is_found(
     for _ in range(20):
         before = looks["spools"]
         assert not spool.append(b"k", event(spool.next))
-        assert looks["spools"] - before <= PART + 1
+        assert looks["spools"] - before <= SPOOLS_PER_STEP + 1
     for number in range(300):
         (crowd / f"other-{number}" / "0.log").unlink()
     attempts = 0
@@ -154,8 +154,8 @@ def test_parts_add_up_to_the_whole(crowd: Path) -> None:
     (crowd / "quarantine" / "kept").write_bytes(b"x" * 1_000)
     usage = DiskUsage(crowd)
     for _ in range(2):
-        parts = [usage.look() for _ in range(5)]
+        parts = [usage.measure() for _ in range(5)]
         assert parts == [None] * 4 + [4_500]
-    assert usage.look(7) is None
+    assert usage.measure(7) is None
     usage.close()
-    assert [usage.look(451)] == [4_500]
+    assert [usage.measure(451)] == [4_500]

@@ -11,13 +11,13 @@ import pytest
 from console.inspection.workers import find_workers
 from processing.worker_report import REPORT_FILE
 
-STARTS = "2026-11-26T23:21:29.138+00:00 INFO    worker.starts worker=thresholds instance=0 epoch=7"
+STARTS = "2026-11-26T23:21:29.138+00:00 INFO    worker.started worker=thresholds instance=0 epoch=7"
 ENDS = (
-    "2026-11-26T23:22:34.319+00:00 ERROR   worker.ends where=log "
+    "2026-11-26T23:22:34.319+00:00 ERROR   worker.failed where=log "
     'error="LogLost: the \\"log\\" ended" traceback="agents.health.log_epoch_watch.LogLost: x"'
 )
 SAID = "error: thresholds-0 was learned with 8 partitions, and the topic has 4"
-JSON = '{"time":"t","level":"error","event":"worker.ends","where":"log","error":"LogLost: gone"}'
+JSON = '{"time":"t","level":"error","event":"worker.failed","where":"log","error":"LogLost: gone"}'
 
 TRACEBACK = [
     "Traceback (most recent call last):",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from console.inspection.explain import Explanation, explain, sentences
+from console.inspection.explain import Explanation, explain, explained, sentences
 from console.inspection.target import InspectionTarget
 from headstart.keys import DEFAULT_PATH, context_paths, redis_key
 from headstart.thresholds.reader import Thresholds
@@ -132,3 +132,22 @@ def test_it_says_why(target: InspectionTarget, redis: Any) -> None:
     assert "a guess must be right with probability 0.70" in why
     assert "calibration: right are" in why
     assert found.age_s == 600.0
+
+
+@pytest.mark.parametrize(
+    ("stakes", "unknown"),
+    [
+        ({"gain": 0.0, "cost": 0.0}, "gain or cost"),
+        ({"gain": 0.0}, "gain"),
+        ({"cost": 0.0}, "cost"),
+    ],
+)
+def test_it_says_where_a_gain_that_is_not_logged_comes_from(
+    stakes: dict[str, float], unknown: str
+) -> None:
+    found = explained([value(0.8, **stakes)], None, PATHS[:1], None, NOW)
+    (why,) = [each for each in sentences(found) if "is logged at this level" in each]
+    assert why.startswith(f"no {unknown} is logged")
+    assert "tenant's default" in why
+    logged = explained([value(0.8)], None, PATHS[:1], None, NOW)
+    assert not any("is logged at this level" in each for each in sentences(logged))

@@ -15,8 +15,9 @@ from demo.predictor import PredictedCall
 from demo.trace_source import TraceHistory
 from learners.registry import policy
 from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes
+from replay.execution.feed import feed
 from replay.importers.agent_runs import Unmapped
+from replay.predictions.notes import Notes
 from replay.sources.base import ReadOptions
 
 
@@ -63,9 +64,7 @@ def test_a_backtest_counts_it_once_and_says_so(tmp_path: Path) -> None:
     notes, once = Notes(), Notes()
     for found, given in ((once, lines), (notes, [*lines, *lines, run("3", "b")])):
         file = written(tmp_path, "runs.jsonl", *given)
-        TraceHistory(file, ReadOptions()).read(
-            0, BacktestEngine({"td": policy("td")}), found, lambda _: None
-        )
+        feed(TraceHistory(file, ReadOptions()), 0, BacktestEngine({"td": policy("td")}), found)
     assert notes.predictions == once.predictions + 1
     said = " ".join(notes.warnings)
     assert "9 runs are there more than once" in said

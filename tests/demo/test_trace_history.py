@@ -10,7 +10,9 @@ import pytest
 from demo.trace_source import TraceHistory
 from learners.registry import policy
 from replay.engine.engine import BacktestEngine
-from replay.engine.join import Filter, Notes
+from replay.engine.join import Filter
+from replay.execution.feed import feed
+from replay.predictions.notes import Notes
 from replay.predictions.what_if import PayoffScales
 from replay.sources.base import ReadOptions, TimeRange
 
@@ -37,9 +39,9 @@ def runs(tmp_path: Path) -> Path:
 
 def judged(file: Path, reading: ReadOptions) -> tuple[Notes, set[tuple[str, str]]]:
     notes, judge = Notes(), BacktestEngine({"td": policy("td")})
-    TraceHistory(file, reading).read(0, judge, notes, lambda _: None)
+    feed(TraceHistory(file, reading), 0, judge, notes)
     assert sum(judge.parts[0].counts) == notes.predictions
-    return notes, {(tenant, path.split("/")[0]) for tenant, path in judge.places}
+    return notes, {(tenant, path.split("/")[0]) for tenant, path in judge.contexts.places}
 
 
 def test_only_selected_runs_are_evaluated(runs: Path) -> None:

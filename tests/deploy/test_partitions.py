@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents.thresholds.epoch_migration import OtherPartitions, migrate_rows_to_epoch
+from agents.thresholds.store import ContextStore
 from deploy.local import AlreadyRunning, StackConfig, StackError
 from deploy.local.data_dir_lock import DataDirectoryLock
 from deploy.partition_check import learned_partitions, require_partitions
@@ -70,6 +72,8 @@ def test_a_worker_need_not_have_had_every_partition(tmp_path: Path) -> None:
 class Store:
     """The local store and the changelog's producer of one partition."""
 
+    scan_chunks = ContextStore.scan_chunks
+
     def __init__(self, partition: int, paths: list[str]) -> None:
         self.partition, self.sent = partition, list[bytes]()
         row = encode_context(ContextRow(1, 5, 9, 4, 2, 1, 1, "td", (0.5, 0.0)))
@@ -79,8 +83,8 @@ class Store:
     def get_row(self, _partition: int, key: bytes) -> bytes | None:
         return self.rows.get(key)
 
-    def scan(self, _partition: int) -> list[tuple[bytes, bytes]]:
-        return list(self.rows.items())
+    def scan(self, _partition: int) -> Iterator[tuple[bytes, bytes]]:
+        return iter(list(self.rows.items()))
 
     def write_rows(self, _partition: int, rows: Any, _offset: int | None) -> None:
         self.rows.update(rows)

@@ -18,7 +18,7 @@ from headstart import Emitter
 from learners.policy import Policy
 from learners.registry import DEFAULT as LEARNER
 from learners.registry import policy
-from processing.control.default_merging import AT_ONCE, LEAST
+from processing.control.default_merging import MAX_TENANTS, MIN_OUTCOMES
 from processing.control.learned_defaults import decode_default
 from processing.state.rows import CONTEXT, DEFAULT, context_of, decode_context, default_key
 from replay.log.live_table import Rows, read_whole_table
@@ -32,11 +32,11 @@ from topics.kafka.reader import read_records, topic_state
 pytestmark = pytest.mark.integration
 
 Event = dict[str, Any]
-TENANTS = AT_ONCE
+TENANTS = MAX_TENANTS
 """As many as are said at one look, one after the other."""
 KINDS = [f"type-{number}" for number in range(4)]
 PARTITIONS = 4
-_DEFAULT = b"thresholds.default"
+_DEFAULT = b"defaults.published"
 NEAR = 0.03
 """What moves by less than a third of this is not said again."""
 
@@ -45,7 +45,7 @@ def guesses(judged: Callable[..., Event], tenants: list[str]) -> list[Event]:
     """Every tenant's guesses of .9 are right another share of the time: no two defaults alike."""
     events = []
     for number, tenant in enumerate(tenants):
-        for n in range(LEAST + 5):
+        for n in range(MIN_OUTCOMES + 5):
             right = n % TENANTS <= number
             data = {"prediction": {"was_correct": right, "speculated": True}}
             events += [judged(tenant, kind, confidence=0.9, data=data) for kind in KINDS]
@@ -183,7 +183,7 @@ def test_the_merger_killed_in_mid_merge_leaves_every_tenant_one_default(
     states = set()
     for name, default in learned_in(found[0], tenants).items():
         assert default is not None
-        assert default.outcomes <= len(KINDS) * (LEAST + 5), "nothing counts twice"
+        assert default.outcomes <= len(KINDS) * (MIN_OUTCOMES + 5), "nothing counts twice"
         states.add(default.state)
         served = stored_at({"postgres": at.postgres, "redis": at.redis}, name).served("")
         assert served.keys() == {"default"}

@@ -132,7 +132,7 @@ class Worker:
 
     def was_cut(self) -> bool:
         """Whether ending well took too long, and it just ended."""
-        return "worker.stop.cut" in self._processes[-1].err.read_text()
+        return "worker.shutdown_timeout" in self._processes[-1].err.read_text()
 
     def committed(self) -> dict[int, int]:
         group, topic = GROUPS[self.name]

@@ -17,6 +17,7 @@ from headstart.events.frames import encode_frame
 from headstart.keys import context_paths
 from learners import registry
 from processing.apply import vectorized as stretches_module
+from processing.apply.vectorized import VectorizedApplier
 from processing.config import LearningConfig, Objectives
 from processing.contexts import pending_updates as lessons_module
 from processing.contexts.eviction import HOUR_MS
@@ -242,21 +243,29 @@ def commits(
 def prefetch_scan(core: PartitionTask, batch: RecordBatch) -> None:
     """Scan a batch before it is applied, as another thread would have done by then."""
     if (scan := core.prefetch_scan(batch)) is not None:
-        batch.ahead = Future()
-        batch.ahead.set_result(scan())
+        batch.prefetched = Future()
+        batch.prefetched.set_result(scan())
+
+
+class Counted(VectorizedApplier):
+    """Counts the events that are applied at once, and the runs of them."""
+
+    events = runs = 0
+
+    def apply(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
+        done = super().apply(batch, begin)
+        if done is not None:
+            self.events += done[1]
+            self.runs += 1
+        return done
 
 
 class Stretched(PartitionTask):
-    """Counts the events that are applied stretch by stretch, and the stretches."""
+    """A partition that counts the events that are applied at once."""
 
-    stretched = stretches = 0
-
-    def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
-        done = super()._stretch(batch, begin)
-        if done is not None:
-            self.stretched += done[1]
-            self.stretches += 1
-        return done
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._vectorized = self.counted = Counted(self.state, self._events)
 
 
 @contextmanager
@@ -265,10 +274,10 @@ def stretches_of(compiled: Any) -> Iterator[None]:
     with (
         patch.object(stretches_module, "kernels", lambda: compiled),
         patch.object(lessons_module, "kernels", lambda: compiled),
-        patch.object(stretches_module, "LEAST_BYTES", 1),
-        patch.object(stretches_module, "LEAST", 1),
-        patch.object(stretches_module, "LEAST_EACH", 0),
-        patch.object(stretches_module, "REST", 1),
+        patch.object(stretches_module, "MIN_SCAN_BYTES", 1),
+        patch.object(stretches_module, "MIN_EVENTS", 1),
+        patch.object(stretches_module, "MIN_EVENTS_PER_PATH", 0),
+        patch.object(stretches_module, "SKIPPED_BATCHES", 1),
         patch.object(records_module, "RUN", 2),
     ):
         yield
@@ -284,5 +293,5 @@ def stretched(
             found, core = commits(Stretched, log, rules)
             assert isinstance(core, Stretched)
             total += sum(commit.events for commit in found)
-            events, stretches = events + core.stretched, stretches + core.stretches
+            events, stretches = events + core.counted.events, stretches + core.counted.runs
     return events / total, events / max(1, stretches)

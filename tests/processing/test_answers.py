@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import headstart
-from headstart.speculation.decision import Guess, decided
+from headstart.speculation.decision import Guess, decide
 from headstart.speculation.tool_allowlist import SAFE
 from headstart.thresholds.threshold import Threshold, decode_value, resolve
 from learners.constant import Always, Fixed, Never
@@ -51,7 +51,7 @@ def told(table: Table) -> Threshold:
 
 def action(confidence: float, table: Table) -> str:
     guess = Guess("search", confidence)
-    return decided(guess, told(table), "act", objection=SAFE, fits=True, explore=False).action
+    return decide(guess, told(table), "act", refusal_reason=SAFE, fits=True, explore=False).action
 
 
 def suggested(right: int, count: int = 400, confidence: float = 0.8) -> list[dict[str, Any]]:

@@ -241,7 +241,7 @@ def test_workers_whose_clocks_differ_move_the_clock_on_only() -> None:
     clock = PartitionClock(TaskStateRow())
     seen = []
     for minutes in (0, 7, 3, -600, 10, 8, 15):
-        clock.witness(NOW + minutes * 60_000)
+        clock.apply(NOW + minutes * 60_000)
         seen.append((clock.row.clock - NOW) // 60_000)
     assert seen == [0, 5, 5, 5, 10, 10, 15]
 
@@ -258,9 +258,9 @@ def test_one_clock_record_that_is_wrong_expires_little() -> None:
 
 def test_who_was_away_for_days_has_caught_up_after_a_few() -> None:
     clock = PartitionClock(TaskStateRow())
-    clock.witness(NOW)
+    clock.apply(NOW)
     away = NOW + 20 * DAY_MS
-    needed = next(n for n in range(1, 30) if clock.witness(away) and clock.row.clock == away)
+    needed = next(n for n in range(1, 30) if clock.apply(away) and clock.row.clock == away)
     assert needed == 9
     assert clock.row.gaps == ((NOW, away),)
     assert clock.reached(START_LIFE_MS) == NOW + START_LIFE_MS, "what came since lives on"
@@ -268,11 +268,11 @@ def test_who_was_away_for_days_has_caught_up_after_a_few() -> None:
 
 def test_gaps_are_forgotten_once_they_no_longer_matter() -> None:
     clock, now = PartitionClock(TaskStateRow()), NOW
-    clock.witness(now)
+    clock.apply(now)
     most = 0
     for tick in range(1, 4_000):
         now += TICK_MS * (1 if tick % 3 else 1 + tick % 11)
-        clock.witness(now)
+        clock.apply(now)
         most = max(most, len(clock.row.gaps))
     assert most < 40
 
@@ -340,9 +340,9 @@ def test_no_outcome_happened_later_than_is_said(clock: int, later: int) -> None:
     """`later`: how far the partition's clock is behind as the outcome arrives."""
     row = TaskStateRow()
     core = PartitionClock(row)
-    core.witness(1_760_000_000_000 + clock)
+    core.apply(1_760_000_000_000 + clock)
     now = row.clock + later
-    held = core.heard(now)
+    held = core.outcome_time(now)
     assert latest_of(held) >= now
     assert latest_of(held) - held < TICK_MS or later >= TICK_MS - 1
 

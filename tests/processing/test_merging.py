@@ -10,7 +10,12 @@ from learners.policy import Policy
 from learners.registry import POLICIES, policy
 from processing.config import LearningConfig
 from processing.contexts.thresholds import is_published, threshold_from_row
-from processing.control.default_merging import AGAIN_S, LEAST, DefaultMerger, EvidenceCollector
+from processing.control.default_merging import (
+    MIN_OUTCOMES,
+    RESEND_AFTER_S,
+    DefaultMerger,
+    EvidenceCollector,
+)
 from processing.control.learned_defaults import decode_default
 from processing.state.rows import context_key, default_key
 from processing.task import PartitionTask
@@ -65,7 +70,9 @@ def test_a_default_of_another_layout_is_a_dead_letter() -> None:
     assert len(commit.dead_letters) == 1
 
 
-def learned_by(learner: Policy, *types: str, outcomes: int = LEAST) -> list[tuple[bytes, bytes]]:
+def learned_by(
+    learner: Policy, *types: str, outcomes: int = MIN_OUTCOMES
+) -> list[tuple[bytes, bytes]]:
     rows: Table = {}
     core = PartitionTask(0, 1, EPOCH, LearningConfig(learner), rows.get)
     core.apply(fetch(*(judged(workflow_type=each) for _ in range(outcomes) for each in types)))
@@ -83,9 +90,9 @@ def test_what_a_partition_knows_is_said_once_and_again_when_it_moved() -> None:
     )  # fmt: skip
     assert known.due(NOW)  # nobody has heard it yet
     known.sent(evidence)
-    clock.now += AGAIN_S
+    clock.now += RESEND_AFTER_S
     assert not known.due(NOW)
-    known.note(learned_by(policy("td"), "refund", outcomes=5 * LEAST))
+    known.note(learned_by(policy("td"), "refund", outcomes=5 * MIN_OUTCOMES))
     assert len(known.due(NOW)) == 1
 
 
@@ -107,7 +114,7 @@ def test_a_row_that_no_worker_wrote_does_no_harm(row: tuple[bytes, bytes]) -> No
 
 def test_few_outcomes_are_no_evidence() -> None:
     known = EvidenceCollector(0, Clock())
-    known.note(learned_by(policy("td"), "refund", outcomes=LEAST - 1))
+    known.note(learned_by(policy("td"), "refund", outcomes=MIN_OUTCOMES - 1))
     assert known.due(NOW) == []
 
 
@@ -136,7 +143,7 @@ def test_evidence_of_every_policy_makes_a_default_that_is_taken(learner: Policy)
     _, commit = run(record(said))
     assert commit.dead_letters == []
     assert said.learned is not None
-    assert said.learned.outcomes == 2 * LEAST
+    assert said.learned.outcomes == 2 * MIN_OUTCOMES
 
 
 def test_who_takes_over_completes_what_was_said_into_some_partitions_only() -> None:

@@ -63,7 +63,7 @@ def notices(service: Service) -> list[Notice]:
         if second not in service.away:
             if second % LOOK_S == 0 and witness.due(core, now):
                 log.append(at(now))
-                witness.said(now)
+                witness.sent(now)
             if second % FLUSH_S == 0 and log:
                 batch, position = batch_of(log, core.applied_offset + 1), 0
                 while position < len(batch):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.partitioner import DefaultPartitioner, murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.keys import event_key
-from processing.records.partitioner import murmur2, partition_for
+from processing.records.partitioner import partition_for
 
 name = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\x1f"), min_size=1)
 

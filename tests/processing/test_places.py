@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.keys import level_value
-from processing.contexts.levels import place_getter
+from processing.contexts.levels import context_key_getter
 from processing.records.decode import decode_record
 from tests.processing.building import NOW, event
 
@@ -27,4 +27,4 @@ def test_each_level_has_its_value(levels: list[str], context: dict[str, Any] | N
     assert not refused
     said = {**(context or {}), "user_id": "u", "tool_id": "t"}
     expected = [level_value(said.get(level)) for level in levels]
-    assert place_getter(levels)(found) == ("acme", "refund", *expected)
+    assert context_key_getter(levels)(found) == ("acme", "refund", *expected)

@@ -22,9 +22,9 @@ from headstart.events.schema import (
     Result,
 )
 from headstart.keys import SEPARATOR
-from processing.apply.scanned_batch import _ABSENT, _NEXT_KEY, LEAST_EVENT, ScannedBatch
+from processing.apply.scanned_batch import _ABSENT, _NEXT_KEY, MIN_EVENT_BYTES, ScannedBatch
 from processing.config import LARGEST_MS
-from processing.contexts.levels import _TOP_LEVEL, place_getter
+from processing.contexts.levels import _TOP_LEVEL, context_key_getter
 from processing.kernel_handle import kernels
 from processing.records.batch import RecordBatch
 from processing.records.decode import decode_record
@@ -73,7 +73,7 @@ def is_plain(event: dict[str, Any]) -> bool:
 
 def agree(scan: ScannedBatch, values: list[bytes]) -> None:
     """Compare what was taken with what the decoder makes of it."""
-    place_of, at = place_getter(LEVELS), 0
+    place_of, at = context_key_getter(LEVELS), 0
     for value, count in zip(values, scan.counts.tolist(), strict=True):
         if count < 0:
             continue
@@ -82,7 +82,7 @@ def agree(scan: ScannedBatch, values: list[bytes]) -> None:
         assert len(decoded) == count
         for event in decoded:
             told(scan, at, event)
-            assert scan.place_keys[int(scan.rows[at, kernels().PLACE])] == place_of(event)
+            assert scan.path_keys[int(scan.rows[at, kernels().PATH])] == place_of(event)
             at += 1
     assert at == len(scan.rows)
 
@@ -107,15 +107,31 @@ def told(scan: ScannedBatch, at: int, event: EventFields) -> None:
     flags = tally.flags_of(prediction.was_correct, speculated, prediction.mode)
     assert row[compiled.FLAGS] == flags
     if event.origin is None:
-        assert row[compiled.LANE] < 0
+        assert row[compiled.SPOOL_KEY] < 0
     else:
-        lane = scan.lane_keys[int(row[compiled.LANE])]
+        lane = scan.spool_keys[int(row[compiled.SPOOL_KEY])]
         assert (lane, int(row[compiled.POSITION])) == (
             (event.tenant, event.workflow_type, event.origin[0]),
             event.origin[1],
         )
     assert scan.texts(scan.rows[at : at + 1], compiled.WORKFLOW) == [event.workflow_id]
     assert scan.texts(scan.rows[at : at + 1], compiled.TASK) == [event.task_id]
+
+
+def test_an_empty_level_reads_nothing_beyond_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {**PLAIN["data"], "context": {"domain": ""}}
+    values = [orjson.dumps({**PLAIN, "data": data})]
+    scan, empty = scanned(*values), np.empty
+
+    def dirty(*args: Any) -> Any:
+        made = empty(*args)
+        made.fill(0x9B)  # as memory may hold, and no ASCII
+        return made
+
+    monkeypatch.setattr(np, "empty", dirty)
+    assert scan.path_keys[0][1] == PLAIN["workflow_type"]
+    monkeypatch.undo()
+    agree(scan, values)
 
 
 def test_its_limits_and_fields_are_those_of_the_contract() -> None:
@@ -149,7 +165,7 @@ def test_the_least_event_has_more_bytes_than_room_is_made_for() -> None:
         **{"confidence": 0, "data": {"prediction": {"was_correct": True}}},
     }
     assert is_plain(least)
-    assert len(orjson.dumps(least)) > LEAST_EVENT
+    assert len(orjson.dumps(least)) > MIN_EVENT_BYTES
 
 
 ODD: list[dict[str, Any]] = [
@@ -315,6 +331,6 @@ def test_groups_are_numbered_in_the_order_of_their_first_events() -> None:
         for at, kind in enumerate(kinds)
     ]
     scan = scanned(*values)
-    assert scan.rows[:, kernels().PLACE].tolist() == [0, 1, 0, 2, 1]
-    assert scan.rows[:, kernels().LANE].tolist() == [0, 1, 0, 2, 1]
+    assert scan.rows[:, kernels().PATH].tolist() == [0, 1, 0, 2, 1]
+    assert scan.rows[:, kernels().SPOOL_KEY].tolist() == [0, 1, 0, 2, 1]
     assert np.array_equal(scan.offsets_of(slice(1, 4)), [1, 2, 3])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.apply import per_event as events_module
+from processing import partition_state as state_module
 from processing.state import expiry_budget as endings_module
 from processing.state.deduplication import SPOOL_LIFE_MS
 from processing.state.rows import decode_spool, is_deleted, spool_key, with_version
@@ -123,7 +123,7 @@ def test_those_not_heard_of_for_longest_expire_first(
 
 
 def test_a_full_cache_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events_module, "CACHED", 3)
+    monkeypatch.setattr(state_module, "CACHED", 3)
     table: Table = {}
     for _round in range(2):
         for number in range(10):

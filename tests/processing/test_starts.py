@@ -52,8 +52,8 @@ def test_one_that_is_opened_again_by_the_record_that_closed_it() -> None:
 def test_a_start_without_an_end_expires_with_a_marker() -> None:
     starts = OpenPredictions(EPOCH)
     starts.open(b"sa", START, 7)
-    assert starts.expire(START.timestamp + START_LIFE_MS, 8, ExpiryBudget().at(8)) == 0
-    assert starts.expire(START.timestamp + START_LIFE_MS + 1, 9, ExpiryBudget().at(9)) == 1
+    assert starts.expire(START.timestamp + START_LIFE_MS, 8, ExpiryBudget().at(8)) == []
+    assert starts.expire(START.timestamp + START_LIFE_MS + 1, 9, ExpiryBudget().at(9)) == [b"sa"]
     assert starts.drain() == [(b"sa", deleted(EPOCH, 9))]
 
 

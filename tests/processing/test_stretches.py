@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from learners.policy import HierarchicalPolicy, IndependentPolicy
 from learners.registry import POLICIES
+from processing import partition_state as state_module
 from processing import task as partition_module
-from processing.apply import per_event as events_module
 from processing.apply import vectorized as stretches_module
 from processing.config import LearningConfig
 from processing.contexts import pending_updates as lessons_module
@@ -49,16 +49,13 @@ POLICIES_TRIED = (
 class LongWay(PartitionTask):
     """The same partition without the short way."""
 
-    def _stretch(self, _batch: RecordBatch, _begin: int) -> None:
-        return None
-
-    def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
-        self._record(batch, begin, batch.offsets[begin])
+    def _apply_plain(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
+        self._apply_record(batch, begin, batch.offsets[begin])
         return begin + 1, 0
 
-    def _take(self, *args: Any) -> None:
-        super()._take(*args)
-        self._contexts.settle()
+    def _apply_event(self, *args: Any) -> None:
+        super()._apply_event(*args)
+        self.state.contexts.apply_pending()
 
 
 def the_long_way(
@@ -132,8 +129,8 @@ def test_stretches_give_the_commits_of_the_long_way(
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
         stretches_of(compiled),
-        patch.object(stretches_module, "MOST", most),
-        patch.object(stretches_module, "MOST_BYTES", room),
+        patch.object(stretches_module, "MAX_EVENTS", most),
+        patch.object(stretches_module, "MAX_RUN_COMMIT_BYTES", room),
         patch.object(endings_module, "ENDING_BYTES", ending),
     ):
         short, _core = commits(PartitionTask, log, rules, restarts, ahead=ahead)
@@ -147,7 +144,7 @@ def test_a_full_cache_changes_no_commit(compiled: Any, policy: str, seed: int, c
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with stretches_of(compiled):
         all_at_hand, _core = commits(PartitionTask, log, rules, 0)
-        with patch.object(events_module, "CACHED", cached * PARTITIONS):
+        with patch.object(state_module, "CACHED", cached * PARTITIONS):
             few, _core = commits(PartitionTask, log, rules, 0)
     assert few == all_at_hand
 
@@ -161,7 +158,7 @@ def test_contexts_that_are_let_go_are_freed_without_a_collection(
         return sum(type(each) in (Context, ContextPath) for each in gc.get_objects())
 
     log, rules = batches(1, 100), rules_of(1, policy)
-    with stretches_of(compiled), patch.object(events_module, "CACHED", 0):
+    with stretches_of(compiled), patch.object(state_module, "CACHED", 0):
         gc.collect()
         before = alive()
         gc.disable()
@@ -182,11 +179,11 @@ def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
     with stretches_of(compiled):
         core = Stretched(0, PARTITIONS, EPOCH, rules, lambda _key: None)
         prefetch_scan(core, batch)
-        assert batch.ahead is not None
+        assert batch.prefetched is not None
         with patch.object(stretches_module, "ScannedBatch", Looked):
             core.apply(batch)
-        assert batch.ahead is None
-    assert core.stretched > 0
+        assert batch.prefetched is None
+    assert core.counted.events > 0
 
 
 @pytest.mark.parametrize("policy", ["ema", "hops"])

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import agents.thresholds.rebuild
-from agents.thresholds.checkpoint_writer import answer
+from agents.thresholds.checkpoint_writer import superseding_row
 from agents.thresholds.rebuild import replacement_commits
 from processing.config import LearningConfig
 from processing.control.learner_assignments import choice_row
@@ -416,10 +415,7 @@ def test_who_passes_over_follows_the_choice_from_there_on() -> None:
     assert content(found) == content(follow([*BEFORE, record(choice), *AFTER]))
 
 
-def test_ended_after_any_commit_the_next_owner_comes_to_the_same_table(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(agents.thresholds.rebuild, "COMMIT_BYTES", 100)
+def test_ended_after_any_commit_the_next_owner_comes_to_the_same_table() -> None:
     sent = rebuilt(follow(BEFORE))
     records = [*BEFORE, *BETWEEN, *sent]
     right = live(follow(records).table)
@@ -456,7 +452,7 @@ def test_a_late_writer_that_is_not_at_it_yet_does_not_take_it_for_gone() -> None
     rows = dict(core.commit().rows)
     ours = version(rows[PARTITION_KEY])
     assert version(rows[UNDERWAY]) == (EPOCH, core.reached) > ours
-    assert answer(None, rows[UNDERWAY], ours) is None
+    assert superseding_row(None, rows[UNDERWAY], ours) is None
 
 
 def _commits(core: PartitionTask, records: list[Any], table: Table) -> Any:
@@ -468,7 +464,7 @@ def _commits(core: PartitionTask, records: list[Any], table: Table) -> Any:
     takeover.gather(part)
     assert takeover.begin()
     takeover.apply(part)
-    return replacement_commits(takeover.replacing(list(table)), 0, core.reached)
+    return replacement_commits(takeover.replacing(list(table)), 0, core.reached, 100)
 
 
 @given(

@@ -54,7 +54,7 @@ class Told:
 
 def judged(events: Sequence[tuple[JudgedOutcome, int]]) -> tuple[BacktestEngine, Told]:
     told = Told()
-    judge = BacktestEngine({name: policy(name) for name in POLICIES}, live=True, told=told)
+    judge = BacktestEngine({name: policy(name) for name in POLICIES}, live=True, observer=told)
     for each, group in events:
         judge.judge(judge.chain("t", each.paths), each.outcome, group)
     judge.flush()
@@ -65,7 +65,7 @@ def judged(events: Sequence[tuple[JudgedOutcome, int]]) -> tuple[BacktestEngine,
 def test_what_is_earned(events: list[tuple[JudgedOutcome, int]]) -> None:
     judge, told = judged(events)
     part = judge.parts[0]
-    for name, tally in part.tallies.items():
+    for name, tally in part.totals.items():
         groups, hits, misses = [0.0] * 4, defaultdict[int, int](int), defaultdict[int, int](int)
         saved, wasted = defaultdict[int, float](float), defaultdict[int, float](float)
         for (each, group), threshold in zip(events, told.answers[name], strict=True):
@@ -80,7 +80,7 @@ def test_what_is_earned(events: list[tuple[JudgedOutcome, int]]) -> None:
                 misses[leaf] += 1
                 wasted[leaf] += each.outcome.cost
                 groups[group] -= each.outcome.cost
-        leaves = range(len(judge.places))
+        leaves = range(len(judge.contexts.places))
         assert tally.hits == [hits[leaf] for leaf in leaves]
         assert tally.misses == [misses[leaf] for leaf in leaves]
         assert tally.saved == [saved[leaf] for leaf in leaves]
@@ -166,7 +166,7 @@ def test_levels_that_learn_from_the_same_learn_it_once_and_right() -> None:
         done = Outcome(draw.random(), draw.random() < 0.7, **stakes)
         events.append(JudgedOutcome((ROOT, *context_paths(kind, levels.get)), done))
     told = Told()
-    judge = BacktestEngine({name: policy(name) for name in names}, told=told)
+    judge = BacktestEngine({name: policy(name) for name in names}, observer=told)
     for each in events:
         judge.judge(judge.chain("t", each.paths), each.outcome, 0)
     judge.flush()

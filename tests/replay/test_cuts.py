@@ -10,7 +10,8 @@ import pytest
 
 from learners.registry import policy
 from replay.engine.engine import BacktestEngine
-from replay.engine.join import Filter, Notes, PredictionJoiner
+from replay.engine.join import Filter, PredictionJoiner
+from replay.predictions.notes import Notes
 from replay.predictions.what_if import PayoffScales
 from replay.results.unit_results import unit_sums
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
@@ -22,7 +23,7 @@ HOUR = 3_600_000
 def walked(log: list[dict[str, Any]], cut: int) -> tuple[dict[str, list[float]], Notes]:
     """Return the thresholds over events that come in two batches, and what was noted."""
     told, notes = Told(), Notes()
-    judge = BacktestEngine({name: policy(name) for name in ("hops", "td")}, told=told)
+    judge = BacktestEngine({name: policy(name) for name in ("hops", "td")}, observer=told)
     joiner = PredictionJoiner(0, 1, EPOCH, judge, ("domain",), Filter(), PayoffScales())
     for begin, piece in ((0, log[:cut]), (cut, log[cut:])):
         if piece:
@@ -54,7 +55,7 @@ def summed(log: list[Any], *, headers: bool, apart: bool) -> tuple[bytes, Notes]
     judge = BacktestEngine(
         {name: policy(name) for name in ("hops", "td", "sliding")},
         live=True,
-        told=Told() if apart else None,
+        observer=Told() if apart else None,
     )
     joiner = PredictionJoiner(
         0, 1, EPOCH, judge, ("domain", "user_id"), Filter(workflow_type="refund"), PayoffScales()

@@ -12,10 +12,10 @@ from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
 from replay.engine.engine import LIVE, BacktestEngine
-from replay.engine.join import Notes
-from replay.engine.policy_runners import Answers, PlainRunner, arm_of
+from replay.engine.policy_runners import Answers, PlainRunner, runner_for
 from replay.engine.reference import ReferenceReplay, answers
 from replay.predictions.blocks import Block, FirstOutcome, Step
+from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT, JudgedOutcome
 from replay.results.summary import report
 from replay.results.unit_results import unit_sums
@@ -58,7 +58,7 @@ def test_fast_arms_answer_what_a_reader_is_told(
     events: list[tuple[tuple[str, str | None, str], Outcome]],
 ) -> None:
     told = Told()
-    judge = BacktestEngine({name: policy(name) for name in FAST}, told=told)
+    judge = BacktestEngine({name: policy(name) for name in FAST}, observer=told)
     judged = [JudgedOutcome(paths(where), each) for where, each in events]
     for each in judged:
         judge.judge(judge.chain("t", each.paths), each.outcome, 0)
@@ -67,7 +67,7 @@ def test_fast_arms_answer_what_a_reader_is_told(
         expected = list(answers(ReferenceReplay(policy(name)), judged))
         assert told.thresholds[name] == [each.threshold for each in expected]
         assert told.levels[name] == [each.level for each in expected]
-        tally = judge.parts[0].tallies[name]
+        tally = judge.parts[0].totals[name]
         right = score(judged, expected, anchors(judged))
         assert sum(tally.hits) + sum(tally.misses) == right.speculated
         assert sum(tally.turns) == right.oscillations
@@ -80,17 +80,17 @@ def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
     events: list[tuple[tuple[str, str | None, str], Outcome]], delay: int, name: str
 ) -> None:
     told, waiting = Told(), []
-    judge = BacktestEngine({name: policy(name)}, told=told)
+    judge = BacktestEngine({name: policy(name)}, observer=told)
     replay, expected = ReferenceReplay(policy(name)), []
     for where, each in events:
         chain = judge.chain("t", paths(where))
-        known = replay.threshold(paths(where), each)
+        known = replay.state(paths(where))
         waiting.append((chain, where, each, judge.ask(chain), known))
         if len(waiting) > delay:
             first = waiting.pop(0)
             judge.judge(first[0], first[2], 0, first[3])
+            expected.append(replay.threshold(paths(first[1]), first[2], first[4]))
             replay.learn(paths(first[1]), first[2])
-            expected.append(first[4])
     judge.flush()
     assert told.thresholds.get(name, []) == expected
 
@@ -98,7 +98,7 @@ def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_walks(name: str) -> None:
     """Fast or not, an arm answers like the plain one."""
-    fast, plain = arm_of(policy(name)), PlainRunner(policy(name), suggest=True)
+    fast, plain = runner_for(policy(name)), PlainRunner(policy(name), suggest=True)
     steps: list[Step] = [
         ((0, 1 + n % 3), Outcome(n % 10 / 10, n % 4 > 0, gain=3.0, cost=4.0), -1)
         for n in range(200)
@@ -144,4 +144,4 @@ def test_contexts_beyond_the_limit_are_judged_by_their_parent() -> None:
     judge.chain("t", (ROOT, "workflow_type=a", "workflow_type=a/domain=d"))
     assert judge.chain("t", (ROOT, "workflow_type=b")) == (0,)
     assert judge.chain("t", (ROOT, "workflow_type=a", "workflow_type=a/domain=e")) == (0, 1)
-    assert judge.beyond == 2
+    assert judge.contexts.beyond == 2

@@ -19,9 +19,10 @@ from headstart.keys import event_key
 from learners.registry import policy
 from processing.config import LearningConfig
 from processing.records.partitioner import partition_for
-from replay.engine.join import Filter, Notes
+from replay.engine.join import Filter
 from replay.execution.resume_file import AnotherBacktest
 from replay.execution.runner import Backtest, named, run_backtest
+from replay.predictions.notes import Notes
 from replay.rebuild.relearn import relearn
 from replay.results.summary import report
 from replay.sources import broker

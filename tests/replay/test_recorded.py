@@ -15,7 +15,7 @@ import msgspec
 import orjson
 import pytest
 
-from replay.engine.engine import Split
+from replay.engine.split_sums import Split
 from replay.execution.runner import Backtest, named, run_backtest
 from replay.sources.base import ReadOptions
 from replay.sources.files import EventFile

@@ -18,8 +18,9 @@ from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.registry import policy
 from replay.engine.accumulators import GROUPS
-from replay.engine.engine import BacktestEngine, Split
-from replay.engine.join import Notes
+from replay.engine.engine import BacktestEngine
+from replay.engine.split_sums import Split
+from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT
 from replay.predictions.policy_grid import TooMany, check, chosen, expand
 from replay.predictions.what_if import read_scales
@@ -182,7 +183,7 @@ def test_a_split_keeps_what_was_searched_apart_from_what_confirms() -> None:
     for number in range(100):
         judge.judge(chain, Outcome(0.99, True, gain=1.0), number % 50)
     judge.flush()
-    assert [sum(part.tallies["td"].hits) for part in judge.parts] == [30, 70]
+    assert [sum(part.totals["td"].hits) for part in judge.parts] == [30, 70]
     timed = BacktestEngine({"td": policy("td")}, split=Split(at=40))
     chain = timed.chain("t", (ROOT, "workflow_type=a"))
     for number in range(100):

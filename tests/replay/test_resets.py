@@ -12,8 +12,9 @@ from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
 from processing.control.learner_assignments import matcher
 from replay.engine.engine import BacktestEngine
-from replay.engine.join import Filter, Notes, PredictionJoiner
+from replay.engine.join import Filter, PredictionJoiner
 from replay.engine.reference import ReferenceReplay
+from replay.predictions.notes import Notes
 from replay.predictions.what_if import PayoffScales
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.processing.control_records import record
@@ -29,7 +30,7 @@ def test_arms_forget_what_a_pattern_holds_for_and_nothing_else(
     events: list[tuple[tuple[str, str | None, str], Outcome]], resets: list[tuple[int, str]]
 ) -> None:
     told = Told()
-    judge = BacktestEngine({name: policy(name) for name in FAST}, told=told)
+    judge = BacktestEngine({name: policy(name) for name in FAST}, observer=told)
     replays = {name: ReferenceReplay(policy(name)) for name in FAST}
     expected: dict[str, list[float]] = {name: [] for name in FAST}
     for number, (where, outcome) in enumerate(events):
@@ -52,7 +53,7 @@ def walked(*log: Any, stamp: int = NOW) -> list[float]:
     `stamp`: the Kafka timestamp of every record.
     """
     told = Told()
-    judge = BacktestEngine({"td": policy("td")}, told=told)
+    judge = BacktestEngine({"td": policy("td")}, observer=told)
     joiner = PredictionJoiner(0, 1, EPOCH, judge, ("domain",), Filter(), PayoffScales())
     notes = Notes()
     for offset, each in enumerate(log):

@@ -16,9 +16,9 @@ from deploy.local import Addresses, Stack, StackConfig
 from learners.registry import policy
 from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
-from replay.engine.join import Notes
 from replay.execution.runner import Backtest, named, run_backtest
 from replay.log.replay import LogTruncatedByRetention, replay_partition
+from replay.predictions.notes import Notes
 from replay.results.summary import report
 from replay.sources.base import NothingThere, ReadOptions, TimeRange
 from replay.sources.broker import BrokerSource

@@ -185,7 +185,7 @@ class Broker:
             self.holes -= 1
             del records[self._chance.randrange(len(records) - 1)]
         batch = batch_of(EVENTS.name, partition, begin, end, records)
-        batch.behind = log.stable - end
+        batch.lag = log.stable - end
         return batch
 
     @staticmethod

@@ -11,7 +11,7 @@ import orjson
 
 from agents.thresholds.recovery import Restoring
 from headstart.keys import DEFAULT_PATH
-from processing.contexts.thresholds import is_published
+from processing.contexts.thresholds import is_published, threshold_from_row
 from processing.state.counters import restored
 from processing.state.rows import (
     CONTEXT,
@@ -30,7 +30,6 @@ from tests.simulation.faults import PATTERNS, Rebuild
 from tests.simulation.rebuilding import followed
 from tests.simulation.steering import OPERATORS_KEY
 from tests.simulation.traffic import JOINED
-from tests.simulation.wiring import answered
 from tests.simulation.world import World
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
 from topics.control.messages import SIGNATURE_HEADER, signature
@@ -174,7 +173,9 @@ def _learner_of(key: str, chosen: list[dict[str, Any]]) -> str | None:
 
 def _thresholds(partition: int, rows: Rows) -> dict[tuple[str, str], tuple[tuple[int, int], bytes]]:
     """Return what Redis must hold of these rows."""
-    answers = [answered(key, row) for key, row in rows.items() if is_published(partition, key)]
+    answers = [
+        threshold_from_row(key, row) for key, row in rows.items() if is_published(partition, key)
+    ]
     return {(t.tenant, t.path): (version_of(t), encode_value(t)) for t in answers if not t.deleted}
 
 
@@ -192,7 +193,7 @@ def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
             newest[place] = said
     for key, row in rows.items():
         if is_published(partition, key):
-            right = answered(key, row)
+            right = threshold_from_row(key, row)
             said = newest.get((right.tenant, right.path), {})
             answer = (said.get("speculate"), said.get("suggest"))
             if (

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PORT_OF = {CHANGELOG.name: "changelog.append", THRESHOLDS.name: "thresholds.append"}
 RECOVERED_AT_ONCE: Final = 20
 STALL_S = 7.0
-"""See `agents.health.stall_guard.LONGEST_STALL_S`."""
+"""See `agents.health.stall_guard.MAX_STALL_S`."""
 
 
 class Disk:
@@ -159,7 +159,7 @@ class Consumer:
 
         self._worker.do("done", note)
 
-    def hold(self, tp: TP, full: bool) -> None:
+    def pause(self, tp: TP, full: bool) -> None:
         """Nothing: a lane here is never full."""
 
     def commit_done(self, tp: TP) -> None:

@@ -7,11 +7,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-import agents.thresholds.agent
 import processing.control.default_merging
 import processing.state.clock
 import processing.task
-from agents.thresholds.default_broadcast import broadcast_evidence_and_defaults
+from agents.thresholds.agent import ThresholdAgent
 from processing.contexts.cache import ContextCache
 from processing.contexts.downweighting import Downweights
 from processing.control.learner_assignments import LearnerAssignments
@@ -71,22 +70,22 @@ def restored_contexts_are_bounded_too() -> Patches:
 
 def defaults_by_the_log() -> Patches:
     """A default enters a partition by its log, and there at an offset."""
-    real = processing.control.default_merging.DefaultMerger.due
+    real, real_merge = processing.control.default_merging.DefaultMerger.due, ThresholdAgent._merge
     said: dict[int, Any] = {}
 
     def due(self: Any, now_ms: int) -> Any:
         found = said[id(self)] = real(self, now_ms)
         return found
 
-    async def say(owned: Any, runtime: Any) -> None:
-        await broadcast_evidence_and_defaults(owned, runtime)
-        for default in said.pop(id(owned.merger), ()):
-            for each in runtime._owned.values():
-                each.core._defaults._held[default_key(default.tenant)] = default
+    async def merge(self: ThresholdAgent) -> None:
+        await real_merge(self)
+        for default in [d for o in self._owned.values() for d in said.pop(id(o.merger), ())]:
+            for each in self._owned.values():
+                each.core.state.defaults._latest[default_key(default.tenant)] = default
 
     return _both(
         patch.object(processing.control.default_merging.DefaultMerger, "due", due),
-        patch.object(agents.thresholds.agent, "broadcast_evidence_and_defaults", say),
+        patch.object(ThresholdAgent, "_merge", merge),
     )
 
 
@@ -111,20 +110,20 @@ def resets_by_markers() -> Patches:
 
 def said_until_it_is_heard() -> Patches:
     """Evidence and defaults are said again until every partition that they are for has them."""
-    real = processing.control.default_merging._News.due
+    real = processing.control.default_merging._Changes.due
 
     def due(self: Any, says: Any, moved: Any) -> Any:
         found = real(self, says, moved)
         for tenant, what in found:
-            self.said(tenant, what)
+            self.sent(tenant, what)
         return found
 
-    return patch.object(processing.control.default_merging._News, "due", due)
+    return patch.object(processing.control.default_merging._Changes, "due", due)
 
 
 def time_by_clock_records() -> Patches:
     """What expires goes by clock records, not by what events say."""
-    return patch.object(PartitionClock, "witness", lambda *_: False)
+    return patch.object(PartitionClock, "apply", lambda *_: False)
 
 
 def a_clock_record_moves_the_clock_a_step() -> Patches:
@@ -139,7 +138,7 @@ def what_arrives_counts_as_of_the_next_clock_record() -> Patches:
 
 def outcomes_as_of_their_arrival() -> Patches:
     """An outcome counts as of its arrival, whatever it says itself."""
-    return patch.object(PartitionClock, "heard", lambda _, at: at)
+    return patch.object(PartitionClock, "outcome_time", lambda _, at: at)
 
 
 CONTROL_RULES: Final = (

@@ -34,7 +34,7 @@ class Operator(Process):
         world = self.world
         while world.appending() or not world.drained():  # noqa: ASYNC110 - as an operator looks
             await asyncio.sleep(LOOK_S)
-        # What is sent from here on finds no broker; see docs/reliability.md.
+        # What is sent from here on finds no broker; see docs/explanation/exactness.md.
         world.upheld = False
         for worker in list(world.workers.values()):
             if worker.running:

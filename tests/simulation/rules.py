@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import agents.storage.agent
 import agents.thresholds.agent
 import agents.thresholds.recovery
 import agents.thresholds.redis_publishing
 import agents.thresholds.services
+from agents.storage.batches import BatchCommitter
+from agents.thresholds.checkpoint_targets import PartitionTargets
 from agents.thresholds.checkpoint_writer import CheckpointWriter, Row
-from agents.thresholds.partition import OwnedPartition
+from agents.thresholds.redis_publishing import PartitionPublisher
 from processing.records.batch import Headers, RecordBatch
 from processing.records.dlq_limits import Slice
 from processing.records.offset_tracker import FetchDecision, OffsetTracker
@@ -64,14 +65,16 @@ def higher_offset_wins() -> Patches:
 
 def publish_on_opening() -> Patches:
     """What may be in the table but not in Redis is published again on taking up a partition."""
-    real = agents.thresholds.services.PartitionServices.stored
+    real = agents.thresholds.services.PartitionServices.thresholds_of
 
-    def stored(
+    def thresholds_of(
         self: Any, partition: int, rows: Any, oldest: int | None = None
     ) -> list[PublishedThreshold]:
         return real(self, partition, rows) if oldest is None else []
 
-    return patch.object(agents.thresholds.services.PartitionServices, "stored", stored)
+    return patch.object(
+        agents.thresholds.services.PartitionServices, "thresholds_of", thresholds_of
+    )
 
 
 def hold_back_while_redis_is_away() -> Patches:
@@ -85,10 +88,12 @@ def hold_back_while_redis_is_away() -> Patches:
 def done_after_what_was_ahead() -> Patches:
     """The offset is done only when Redis has what was published ahead of its rows."""
 
-    async def published(self: CheckpointWriter) -> None:
-        pass
+    async def wait_published(self: PartitionPublisher) -> None:
+        requests, self._requests = self._requests, []
+        await requests[-1]  # of the checkpoint itself
+        self.in_flight = ()
 
-    return patch.object(CheckpointWriter, "published", published)
+    return patch.object(PartitionPublisher, "wait_published", wait_published)
 
 
 def gap_seek() -> Patches:
@@ -107,7 +112,7 @@ def gap_seek() -> Patches:
 
 def holes_fetched_again() -> Patches:
     """On a broker that shows later records before earlier ones, holes are fetched again."""
-    return patch.object(OffsetTracker, "_doubtful", lambda *_: False)
+    return patch.object(OffsetTracker, "_may_miss_records", lambda *_: False)
 
 
 def write_after_acknowledgement() -> Patches:
@@ -115,8 +120,8 @@ def write_after_acknowledgement() -> Patches:
     real = CheckpointWriter._append
 
     async def append(self: CheckpointWriter, rows: Sequence[Row]) -> bool:
-        if self._outlets.current():
-            self._outlets.write_rows(rows, None)
+        if self._targets.current():
+            self._targets.write_rows(rows, None)
         return await real(self, rows)
 
     return patch.object(CheckpointWriter, "_append", append)
@@ -135,53 +140,55 @@ def version_in_redis() -> Patches:
 def answer_stale_rows() -> Patches:
     """A stale row in the changelog is followed by the good one before compaction."""
 
-    real = CheckpointWriter._better
+    real = CheckpointWriter._superseding
 
-    async def better(self: CheckpointWriter, begin: int, end: int) -> list[Row]:
+    async def superseding(self: CheckpointWriter, begin: int, end: int) -> list[Row]:
         await real(self, begin, end)
         return []
 
-    async def mend(self: CheckpointWriter, keys: object) -> None:
+    async def rewrite_stale_keys(self: CheckpointWriter, keys: object) -> None:
         return
 
-    return patch.multiple(CheckpointWriter, _better=better, mend=mend)
+    return patch.multiple(
+        CheckpointWriter, _superseding=superseding, rewrite_stale_keys=rewrite_stale_keys
+    )
 
 
 def announce_after_others() -> Patches:
     """Where another owner's rows are answered, what they answer is announced too."""
 
-    async def announce_rows(self: OwnedPartition, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    async def produce_rows(self: PartitionTargets, rows: Sequence[tuple[bytes, bytes]]) -> None:
         return
 
-    return patch.object(OwnedPartition, "announce_rows", announce_rows)
+    return patch.object(PartitionTargets, "produce_rows", produce_rows)
 
 
 def offset_behind_newer_rows() -> Patches:
     """The local store's changelog offset does not pass over newer rows of another owner."""
 
-    def write(self: CheckpointWriter, rows: Sequence[Row], changelog_offset: int) -> None:
-        self._outlets.write_rows(rows, changelog_offset)
+    def store(self: CheckpointWriter, rows: Sequence[Row], changelog_offset: int) -> None:
+        self._targets.write_rows(rows, changelog_offset)
 
-    return patch.object(CheckpointWriter, "_write", write)
+    return patch.object(CheckpointWriter, "_store", store)
 
 
 def generation_check() -> Patches:
-    """Who lost the assignment does not write."""
+    """A process that lost the assignment does not write."""
 
-    def current(self: OwnedPartition) -> bool:
-        self._services.alive.check()
+    def current(self: PartitionTargets) -> bool:
+        self._services.stall_guard.check()
         return True
 
-    return patch.object(OwnedPartition, "current", current)
+    return patch.object(PartitionTargets, "current", current)
 
 
 def stall_check() -> Patches:
-    """Who stood still beyond the session ends itself before it writes."""
+    """A process that stalled beyond the session ends before it writes."""
     return patch.object(clients.Alive, "check", lambda _: None)
 
 
 def skip_what_was_applied() -> Patches:
-    """Records at or below the watermark are skipped."""
+    """Records at or below the applied offset are skipped."""
     real = PartitionTask.apply
 
     def apply(self: PartitionTask, batch: RecordBatch, begin: int = 0) -> int:
@@ -192,13 +199,13 @@ def skip_what_was_applied() -> Patches:
 
 
 def begin_after_the_watermark() -> Patches:
-    """A partition begins after its own watermark, not at the committed offset."""
+    """A partition begins after its own applied offset, not at the committed offset."""
     real = agents.thresholds.agent.ThresholdAgent.positions
 
     async def positions(self: Any, assigned: set[Any], committed: Mapping[Any, int]) -> Any:
         begin = dict(await real(self, assigned, committed))
         begin = {tp: committed.get(tp, 0) for tp in begin}
-        self._intake.positions._next.update(begin)
+        self._sequencer.positions._next.update(begin)
         return begin
 
     return patch.object(agents.thresholds.agent.ThresholdAgent, "positions", positions)
@@ -240,35 +247,36 @@ def unique_key() -> Patches:
 def dead_letters_first() -> Patches:
     """Dead letters are sent before the commit that they belong to."""
 
-    async def deliver(self: CheckpointWriter, commit: Checkpoint) -> None:
-        outlets = self._outlets
+    async def write(self: CheckpointWriter, checkpoint: Checkpoint) -> None:
+        targets = self._targets
         async with self._one_at_a_time:
-            if not await self._append(commit.rows):
+            if not await self._append(checkpoint.rows):
                 return
-            await outlets.publish(commit.thresholds)
-            await outlets.produce_thresholds(commit.moved)
-            outlets.done(commit.end)
-            await outlets.send_dead_letters(commit.dead_letters)
+            targets.publish(checkpoint.thresholds)
+            await targets.wait_published()
+            await targets.produce_thresholds(checkpoint.moved)
+            targets.done(checkpoint.end)
+            await targets.send_dead_letters(checkpoint.dead_letters)
 
-    return patch.object(CheckpointWriter, "deliver", deliver)
+    return patch.object(CheckpointWriter, "write", write)
 
 
 def dead_letters_before_the_transaction() -> Patches:
     """The same in the sink."""
 
-    async def store_batches(
-        parts: Sequence[Slice], unpacked: SinkBatch, group: str, outlets: Any
+    async def commit(
+        self: BatchCommitter, parts: Sequence[Slice], unpacked: SinkBatch, _sent: Any = ()
     ) -> None:
         late = list(unpacked.dead_letters)
 
         async def on_refused(refused: Sequence[tuple[int, str]]) -> None:
-            late.extend(unpacked.refuse(index, reason, group) for index, reason in refused)
+            late.extend(unpacked.refuse(index, reason, self.group) for index, reason in refused)
 
         offsets = {part.batch.partition: part.reached for part in parts}
-        await outlets.store(unpacked.lines, offsets, on_refused)
-        await outlets.send_dead_letters(late)
+        await self.transactions.store(unpacked, offsets, on_refused)
+        await self.producer.send_dead_letters(late)
 
-    return patch.object(agents.storage.agent, "store_batch", store_batches)
+    return patch.object(BatchCommitter, "commit", commit)
 
 
 def notice_a_forgetful_redis() -> Patches:
@@ -295,7 +303,7 @@ def mark_while_publishing() -> Patches:
 def publish_again_what_is_under_way() -> Patches:
     """A Redis that was emptied gets what is being published of rows not yet in the local store."""
     nothing = property(lambda _: (), lambda *_: None)
-    return patch.object(CheckpointWriter, "in_flight", nothing, create=True)
+    return patch.object(PartitionPublisher, "in_flight", nothing, create=True)
 
 
 def markers_instead_of_tombstones() -> Patches:

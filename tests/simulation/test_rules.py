@@ -1,6 +1,6 @@
 """The proof can fail: every rule switched off in turn, and the simulator finds what is broken.
 
-docs/reliability.md holds the table of how many seeds it takes.
+docs/explanation/fault-tests.md holds the table of how many seeds it takes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ UNNOTICED = {
     "stall_check",
     "what_is_ahead_is_left_alone",
 }
-"""Rules whose absence none of 3,000 schedules showed; docs/reliability.md says why they stay."""
+"""Rules whose absence none of 3,000 schedules showed; docs/explanation/fault-tests.md has why."""
 
 
 def test_the_absence_of_every_common_rule_is_found() -> None:

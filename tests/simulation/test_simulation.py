@@ -10,7 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from agents.storage import agent as sink
-from agents.storage.batches import store_batch
+from agents.storage import batches
+from agents.storage.batches import BatchCommitter
 from processing.records import batch as records
 from processing.records.dlq_limits import Slice
 from sinks.postgres.batch_writer import TooManyRejectedRows
@@ -52,14 +53,16 @@ def test_a_schedule_without_faults_keeps_the_promise_on_both_brokers() -> None:
 def test_where_much_is_refused_a_step_of_the_sink_is_stored_in_parts() -> None:
     inside = 0
 
-    async def store(parts: Sequence[Slice], *rest: Any) -> None:
+    real = BatchCommitter.commit
+
+    async def commit(self: BatchCommitter, parts: Sequence[Slice], *rest: Any) -> None:
         nonlocal inside
-        await store_batch(parts, *rest)
+        await real(self, parts, *rest)
         inside += parts[-1].end < len(parts[-1].batch)
 
     letters, stored = (
-        patch.object(sink, "MOST_LETTERS", 0),
-        patch.object(sink, "store_batch", store),
+        patch.object(sink, "MAX_DEAD_LETTERS", 0),
+        patch.object(BatchCommitter, "commit", commit),
     )
     with simulated(), letters, stored, patch.object(records, "RUN", 1):
         assert not any(run(schedule_of(seed)).wrong for seed in range(100))
@@ -77,7 +80,7 @@ def test_where_postgres_refuses_some_of_much_it_is_stored_in_pieces() -> None:
             raise TooManyRejectedRows
         return await real(self, lines, *rest, **more)
 
-    piece, stored = patch.object(sink, "PIECE", 1), patch.object(databases.Sink, "store", store)
+    piece, stored = patch.object(batches, "PIECE", 1), patch.object(databases.Sink, "store", store)
     with simulated(), piece, stored:
         assert not any(run(schedule_of(seed)).wrong for seed in range(100))
     assert len(refused) > 100

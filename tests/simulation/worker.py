@@ -11,13 +11,15 @@ from faust.types import TP
 
 from agents.config import PartitionAgent, WorkerConfig
 from agents.consumer.stall_refetch import refetch_stalled_partitions
-from agents.storage.agent import SinkSpec, StorageAgent
+from agents.storage.agent import StorageAgent
+from agents.storage.transactions import SinkSpec
 from agents.thresholds.agent import ThresholdAgent
 from processing.records.dlq_limits import DlqLimits
 from processing.records.sink_lines import unpack_events
-from tests.simulation.clients import App, Store
+from tests.simulation.clients import App, Producer, Store
 from tests.simulation.databases import Sink
 from tests.simulation.process import Process, end_process
+from tests.simulation.wiring import CLIENTS, REFETCH_S, environment
 from topics.catalogue import EPISODES_GROUP, EVENTS
 from topics.epoch import Epoch
 
@@ -61,9 +63,11 @@ class Worker(Process):
             check_redis_s=CHECK_S if self.world.schedule.tampering else 0.0,
         )  # fmt: skip
         app: Any = self.app
+        env = environment(self)
         if self.kind == "thresholds":
-            return self.context.run(ThresholdAgent, app, config, epoch, self.store)
-        return self.context.run(StorageAgent, app, config, epoch, PLAN)
+            return self.context.run(ThresholdAgent, app, config, epoch, self.store, env, CLIENTS)
+        producer: Any = Producer(self)
+        return self.context.run(StorageAgent, app, config, epoch, PLAN, env, producer)
 
     async def _or_end(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -152,7 +156,7 @@ class Worker(Process):
             await self.app.consumer.commit()
 
     async def _sweep(self) -> None:
-        await refetch_stalled_partitions(self.app)
+        await refetch_stalled_partitions(self.app, REFETCH_S)
 
     def stop(self) -> None:
         """Be asked to end."""

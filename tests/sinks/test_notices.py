@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -67,10 +66,10 @@ class Worker:
         unpacked = SinkBatch()
         unpacked.add(batch, range(count), unpack_thresholds, encode_thresholds, HISTORY_GROUP)
         offsets = {0: batch.end}
-        look = partial(self.noticer.look, unpacked, offsets)
+        notices = self.noticer.of_batch(unpacked, offsets)
 
         async def first(connection: Any) -> None:
-            await look(connection)
+            await notices.add(connection)
             if fail is not None:
                 await fail()
 
@@ -81,7 +80,7 @@ class Worker:
             unpacked.lines, offsets, topic=THRESHOLDS.name, epoch=EPOCH, on_refused=refuse,
             first=first,
         )  # fmt: skip
-        self.noticer.committed(offsets)
+        notices.committed()
 
     async def close(self) -> None:
         if self.sink is not None:

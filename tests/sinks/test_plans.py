@@ -86,7 +86,7 @@ def test_a_range_reads_its_days_only(days: str) -> None:
 
 
 def test_a_stored_event_is_looked_up_by_its_day(days: str) -> None:
-    values = {"ids": [new_id()], "tenants": ["t"], "timestamps": [NOON_MS - 3 * DAY_MS]}
+    values = {"ids": new_id(), "tenants": "t", "timestamps": str(NOON_MS - 3 * DAY_MS)}
     plan = plan_of(days, load_statements("queries")["not_stored"], values)
     assert touched(plan) <= {partition_name(TODAY - timedelta(days=3))}
 

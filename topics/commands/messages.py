@@ -268,6 +268,6 @@ def in_force(command: Command, now: int) -> bool:
 
 
 def served_overrides(overrides: Iterable[ThresholdOverride]) -> bytes:
-    """Return overrides as the JSON array in Redis (docs/contracts.md, "Redis")."""
+    """Return overrides as the JSON array in Redis (docs/reference/redis.md)."""
     names = ("path", "tool", "speculate", "suggest", "until", "by", "reason")
     return msgspec.json.encode([{name: getattr(o, name) for name in names} for o in overrides])

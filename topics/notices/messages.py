@@ -34,7 +34,8 @@ class Notice(msgspec.Struct, kw_only=True):
 
     `id` follows from what changed, so a notice that comes twice has the same one: drop what you
     have seen. `path` "" is the whole workflow type. `at`: time of the newest outcome that
-    showed it, or when an override was set or expired, Unix ms. `evidence`: see docs/notices.md.
+    showed it, or when an override was set or expired, Unix ms. `evidence`: see
+    docs/reference/notices.md.
     """
 
     id: str

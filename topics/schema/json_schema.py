@@ -69,9 +69,9 @@ class PublishedThreshold(msgspec.Struct, kw_only=True, omit_defaults=True):
     above `suggest` is worth showing. `epoch` and `offset` are the version: compare them as two
     integers, the higher pair is the newer. `at`: time of the newest outcome, Unix ms.
     `speculate` is for the context's average gain and cost; where there is a `deviation`, a reader
-    can compute the threshold of its own (docs/contracts.md, "Calibration"). `deleted`: the context
-    has gone, and those above it answer. `gain` and `cost` (ms): what a right guess saves and a
-    wrong one wastes here, of late; 0: not known.
+    can compute the threshold of its own (docs/reference/redis.md, "Calibration"). `deleted`: the
+    context has gone, and those above it answer. `gain` and `cost` (ms): what a right guess saves
+    and a wrong one wastes here, of late; 0: not known.
     """
 
     tenant: str

@@ -1,1 +1,1 @@
-"""Checks of what a caller passes in, and of the environment of an executor."""
+"""Checks the arguments of callers, and the environment of an executor."""

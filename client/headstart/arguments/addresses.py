@@ -1,4 +1,4 @@
-"""Refuses addresses of Kafka brokers that hold a user or password, without repeating them."""
+"""Checks Kafka broker addresses, and refuses credentials in them without repeating them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ CREDENTIALS: Final = "an address is host:port; user and password are not support
 
 
 def holds_credentials(kafka: object) -> bool:
-    """Return whether an address, or a list of them, seems to hold a user or password."""
+    """Return whether an address, or a list of them, seems to contain credentials."""
     return "@" in str(kafka)
 
 
 def refuse_credentials(kafka: object) -> None:
-    """Raise `InvalidArgument` for an address with a user or password, and repeat nothing of it."""
+    """Raise `InvalidArgument` for an address with credentials, without repeating it."""
     if holds_credentials(kafka):
         raise InvalidArgument(f"kafka: {CREDENTIALS}")
 
 
 def broker_addresses(kafka: object) -> str:
-    """Return addresses of Kafka brokers, as `arguments.brokers` does. Raises `InvalidArgument`."""
+    """Return Kafka broker addresses without credentials. Raises `InvalidArgument`."""
     refuse_credentials(kafka)
     return brokers(kafka)

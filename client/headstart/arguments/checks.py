@@ -1,4 +1,4 @@
-"""Names an argument that cannot be used at the call that got it, and says what to give instead."""
+"""Checks arguments: each function names the one that cannot be used, and what to give instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BROKER: Final = re.compile(rf"\s*{_HOST}(?::([0-9]{{1,5}}))?\s*")
 
 HIGHEST_PORT: Final = 65_535
 LARGEST: Final = sys.float_info.max
-"""The largest number that is finite."""
+"""The largest finite float."""
 
 
 class InvalidArgument(TypeError, ValueError):
@@ -47,14 +47,14 @@ OTHER_NAMES: Final = {
     "user": "user_id",
     "workflow": "workflow_type",
 }
-"""What the fields of a workflow may be called elsewhere."""
+"""Other names of the fields of a workflow."""
 
 
 def nearest(name: str, known: Collection[str], cutoff: float = 0.75) -> str | None:
-    """Return the name that another one was most likely meant to be; None where none is near."""
+    """Return the known name that `name` most likely stands for; None if none is similar."""
     if (other := OTHER_NAMES.get(name)) in known:
         return other
-    import difflib  # only where something is wrong
+    import difflib  # only for errors
 
     longer = sorted(each for each in known if each.startswith(f"{name}_"))  # without its unit
     found = longer or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
@@ -62,7 +62,7 @@ def nearest(name: str, known: Collection[str], cutoff: float = 0.75) -> str | No
 
 
 def brokers(kafka: object) -> str:
-    """Return addresses of Kafka brokers, with ports or without (9092). Raises `InvalidArgument`."""
+    """Return Kafka broker addresses; the port is optional (9092). Raises `InvalidArgument`."""
     wanted = "give host:port[,host:port], such as 127.0.0.1:9092"
     if not isinstance(kafka, str):
         raise InvalidArgument(f"kafka: {kafka!r:.100} is no address; {wanted}")
@@ -80,7 +80,7 @@ def broker_ports(kafka: str) -> set[int]:
 
 
 def redis_url(url: object) -> str:
-    """Return a Redis URL. Raises `InvalidArgument` for what is none, without any password in it."""
+    """Return a Redis URL. Raises `InvalidArgument`, without repeating the URL."""
     if not isinstance(url, str) or not _is_redis_url(url):
         shown = "what was given" if isinstance(url, str) else f"{url!r:.100}"
         raise InvalidArgument(
@@ -101,12 +101,12 @@ def _is_redis_url(url: str) -> bool:
     if parts.scheme == "unix":
         return bool(parts.path)
     numbered = re.fullmatch(r"/?[0-9]*", parts.path) is not None
-    known = url.startswith(("redis://", "rediss://"))  # redis-py knows them in small letters only
+    known = url.startswith(("redis://", "rediss://"))  # redis-py knows only lower case
     return known and port != 0 and numbered and _can_connect(url)
 
 
 def _can_connect(url: str) -> bool:
-    """Return whether redis-py takes the URL's options; nothing is connected."""
+    """Return whether redis-py accepts the URL's options, without connecting."""
     import redis
 
     try:
@@ -126,16 +126,16 @@ def number(
     whole: bool = False,
     unit: str = "",
 ) -> float:
-    """Return a number from `least` (or `above` it) to `most`; infinity only where `most` is that.
+    """Return a number from `least` (or `above` it) to `most`; infinity only if `most` is.
 
-    `whole`: without a fraction. `unit`: for the message. Raises `InvalidArgument` naming the
-    argument; NaN and a boolean are no numbers.
+    `whole`: an integer. `unit`: for the message. Raises `InvalidArgument` naming the argument, also
+    for NaN and booleans.
     """
     found: Any = value if isinstance(value, Real) and not isinstance(value, bool) else None
     fits = found is not None and (found > least if above else found >= least) and found <= most
     if fits and (not whole or isinstance(found, Integral) or float(found).is_integer()):
-        told: float = found if isinstance(found, int | float) else float(found)
-        return told
+        result: float = found if isinstance(found, int | float) else float(found)
+        return result
     kind = "a whole number" if whole else "a finite number" if most == LARGEST else "a number"
     bound = f"above {least:g}" if above else f"of at least {least:g}"
     bound += f" and at most {most:g}" if most < LARGEST else ""
@@ -145,14 +145,14 @@ def number(
 
 
 def flag(name: str, value: object) -> bool:
-    """Return True or False. Raises `InvalidArgument`: a text such as "no" would count as true."""
+    """Return a boolean. Raises `InvalidArgument`: a string such as "no" would count as true."""
     if not isinstance(value, bool):
         raise InvalidArgument(f"{name} must be True or False, not {value!r:.100}")
     return value
 
 
 def identifier(name: str, value: object, *, none: bool = False) -> str | None:
-    """Return a non-empty text, or None where that is allowed. Raises `InvalidArgument`."""
+    """Return a non-empty string, or None if `none` allows it. Raises `InvalidArgument`."""
     if (none and value is None) or (isinstance(value, str) and value):
         return value
     fix = "; leave it out where there is none" if value is None else ""
@@ -160,7 +160,7 @@ def identifier(name: str, value: object, *, none: bool = False) -> str | None:
 
 
 def function(name: str, value: object) -> Any:
-    """Return something that can be called. Raises `InvalidArgument` naming the argument."""
+    """Return a callable. Raises `InvalidArgument` naming the argument."""
     if not callable(value):
         raise InvalidArgument(f"{name} must be a function, not {value!r:.100}")
     return value

@@ -1,4 +1,4 @@
-"""Settings of an emitter that its caller or else the environment gives, checked where read."""
+"""Settings of an emitter: an argument, else an environment variable, else a default."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from headstart.shipping.supervisor import Mode
 from headstart.spool.layout import CLIENT_ID
 
 KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""Names of topics and clients."""
+"""Pattern of topic names and client ids."""
 
 
 def shipper_mode(given: Mode | None = None) -> Mode:
-    """Return who sends, else HEADSTART_SHIPPER, else `process`. Raises `InvalidArgument`."""
+    """Return `given`, else HEADSTART_SHIPPER, else `process`. Raises `InvalidArgument`."""
     named = given or os.environ.get("HEADSTART_SHIPPER") or "process"
     name = "shipper" if given else "HEADSTART_SHIPPER"
     return choice(name, named, ("process", "thread", "none"))  # type: ignore[no-any-return]
 
 
 def scrubbing(given: Where | Scrubbing | None = None) -> Scrubbing:
-    """Return what is scrubbed, else HEADSTART_SCRUB, else `shipper`. Raises `InvalidArgument`."""
+    """Return `given`, else HEADSTART_SCRUB, else `shipper`. Raises `InvalidArgument`."""
     if isinstance(given, Scrubbing):
         return given
     return Scrubbing(given or os.environ.get("HEADSTART_SCRUB") or "shipper")  # type: ignore[arg-type]
 
 
 def compression(given: Compression | None = None) -> Compression | None:
-    """Return a codec, else HEADSTART_COMPRESSION. Raises `CodecMissing`, `InvalidArgument`."""
+    """Return `given`, else HEADSTART_COMPRESSION. Raises `CodecMissing`, `InvalidArgument`."""
     named = given or os.environ.get("HEADSTART_COMPRESSION") or None
     require_codec(named)
     return named  # type: ignore[return-value]
 
 
 def client_id(given: str | None = None) -> str:
-    """Return an id, else HEADSTART_CLIENT_ID, else `headstart`. Raises `InvalidArgument`."""
+    """Return `given`, else HEADSTART_CLIENT_ID, else `headstart`. Raises `InvalidArgument`."""
     named = given or os.environ.get("HEADSTART_CLIENT_ID") or CLIENT_ID
     if not isinstance(named, str) or not KAFKA_NAME.fullmatch(named):
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""Which names can be levels of contexts: those with which nothing would be learned are refused."""
+"""Checks the names of levels: those with which nothing would be learned are refused."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _KNOWN: Final = frozenset((*DEFAULT_LEVELS, *OF_EVENTS, *_IMPLIED))
 
 
 def split_levels(text: str) -> tuple[str, ...]:
-    """Return the names in `domain,user_id`, unchecked; none where the text is empty."""
+    """Return the names in a text such as `domain,user_id`, unchecked."""
     return tuple(part.strip() for part in text.split(",")) if text.strip() else ()
 
 
 def require_levels(levels: Sequence[str]) -> None:
-    """Raise `InvalidArgument` naming a level that cannot be one, and the fix."""
+    """Raise `InvalidArgument` naming an invalid level, and the fix."""
     if wrong := wrong_level(levels):
         raise InvalidArgument(f"levels: {wrong}")
 
 
 def wrong_level(levels: Sequence[str]) -> str | None:
-    """Return why these cannot be the levels; None where they can, which no levels can, too."""
+    """Return why these cannot be the levels; None if they are valid, as no levels are."""
     for place, name in enumerate(levels):
         if not name or name != name.strip() or "," in name:
             return f"{name!r} is no name; give KEY[,KEY], without empty parts"
@@ -47,7 +47,7 @@ def wrong_level(levels: Sequence[str]) -> str | None:
 
 
 def _meant(name: str) -> str | None:
-    """Return the known level, or part of every context, of which a name is another spelling."""
+    """Return the known level or implied key that a name is another spelling of."""
     plain = _plain(name)
     if (other := OTHER_NAMES.get(plain) or OTHER_NAMES.get(plain.removesuffix("s"))) in OF_EVENTS:
         return other
@@ -57,12 +57,12 @@ def _meant(name: str) -> str | None:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Return whether two names differ by a letter or two, but for the first: `pool_id` is none."""
+    """Return whether names differ by one or two letters, but not in the first (`pool_id`)."""
     if one == other:
         return True
     if one[:1] != other[:1] or abs(len(one) - len(other)) > 2:
         return False
-    from difflib import SequenceMatcher  # only where a key is none that is known
+    from difflib import SequenceMatcher  # only for unknown keys
 
     return SequenceMatcher(None, one, other).ratio() >= _NEARLY
 
@@ -74,4 +74,4 @@ def _plain(name: str) -> str:
 _FIELDS: Final = frozenset(
     _plain(each) for each in (*Event.__annotations__, "context") if each not in _KNOWN
 )
-"""What cannot be a level: a key of this name in `data.context` is not meant."""
+"""Fields of an event that cannot be levels."""

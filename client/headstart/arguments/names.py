@@ -1,7 +1,7 @@
-"""Tells a name that is another spelling of a known one from a name of the caller's own content.
+"""Recognises misspelled keys of contexts and events.
 
-Contexts and events may have content under any name, so a key that is misspelt would be stored and
-not used. Tenant, workflow type and ids are compared most strictly: a wrong one is unsafe.
+These may have content under any name, so a misspelled key would be stored and not used. Tenant,
+workflow type and ids are matched most broadly: a wrong one is unsafe.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ FIELDS: Final = (
     "tenant", "workflow_type", "workflow_id", "task_id", "user_id", "agent_id", "session_id",
     "tool_id",
 )  # fmt: skip
-"""What an event says of a call in fields of its own, and so not in its context."""
+"""Fields of an event itself, which are not read from its context."""
 
 _COUNTED: Final = frozenset((*FIELDS, *DEFAULT_LEVELS))
 _CONTENT: Final = {
     name for part in (Data, Prediction, Result, Decision) for name in part.__annotations__
 } - {*FIELDS} | {"guess", "gain", "cost", "execution_time"}
-"""What events have within their data, where constructors put it, as both call it."""
+"""Names within an event's `data`, as the event or a constructor names them."""
 _STRICT: Final = frozenset((*FIELDS, "tool", "event_type"))
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^A-Z\W_]+")
 _REPEATED: Final = re.compile(r"(.)\1+")
 _SHORT: Final = 6
-"""Letters below which more than one that is missing makes another word."""
+"""Length below which a word without two of its letters is another word."""
 
 
 @lru_cache(maxsize=1_000)
 def misnamed(names: tuple[str, ...], known: frozenset[str]) -> tuple[str, str] | None:
     """Return the first name that is another spelling of a known one, with that one.
 
-    Kept by the tuple of names: comparing is slow, and callers use the same keys again and again.
-    Raises `InvalidArgument` for a name that is no string.
+    Cached by the tuple of names: comparing is slow, and callers use the same keys repeatedly.
+    Raises `InvalidArgument` for a name that is not a non-empty string.
     """
     for name in names:
         if not isinstance(name, str) or not name:
@@ -52,7 +52,7 @@ def misnamed(names: tuple[str, ...], known: frozenset[str]) -> tuple[str, str] |
 
 @lru_cache(maxsize=1_000)
 def other_spelling(name: str, known: frozenset[str]) -> str | None:
-    """Return the known name that another one stands for; None where it is content of its own."""
+    """Return the known name that `name` is a spelling of; None if it is content."""
     words = _words(name)
     for written in (name, "_".join(words)):
         if (other := OTHER_NAMES.get(written)) in known:
@@ -70,7 +70,7 @@ def other_spelling(name: str, known: frozenset[str]) -> str | None:
 
 
 def refuse_nested(context: Mapping[str, object]) -> None:
-    """Raise `InvalidArgument` for a context within the context, of which nothing would count."""
+    """Raise `InvalidArgument` for a context within the context, which would be ignored."""
     if "context" in context and isinstance(context["context"], Mapping):
         raise InvalidArgument(
             "the context has a mapping under 'context'; its keys stand beside workflow_type, "
@@ -79,11 +79,10 @@ def refuse_nested(context: Mapping[str, object]) -> None:
 
 
 def refuse_fields(callee: str, context: Mapping[str, object], known: Collection[str]) -> None:
-    """Raise `InvalidArgument` for a key of an event's context that would not count as it is meant.
+    """Raise `InvalidArgument` for a key of an event's context that would be ignored.
 
-    That is a field of the event, as `user_id`, which is read from the event itself, and another
-    spelling of a field or a level. `known`: the arguments of `callee`. Levels of your own are let
-    pass where HEADSTART_LEVELS names them here, too.
+    That is a field such as `user_id`, which is read from the event itself, or a misspelling of a
+    field or level. `known`: the arguments of `callee`. Keys in HEADSTART_LEVELS are accepted.
     """
     for name, meant in _not_content(tuple(context)):
         if name not in FIELDS and name in os.environ.get("HEADSTART_LEVELS", "").split(","):
@@ -97,7 +96,7 @@ def refuse_fields(callee: str, context: Mapping[str, object], known: Collection[
 
 @lru_cache(maxsize=1_000)
 def _not_content(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return the names that are fields of events, or other spellings, with what they stand for."""
+    """Return (name, meant) of the names that are fields or misspellings."""
     found = []
     for name in names:
         if name in FIELDS:
@@ -111,7 +110,7 @@ def _not_content(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 def refuse_content(names: tuple[str, ...], fields: frozenset[str]) -> None:
     """Raise `InvalidArgument` for a keyword of `emit` that would be stored and not used.
 
-    `fields`: those that an event has. Other names are the caller's own, and pass.
+    `fields`: of an event. Other names are the caller's content.
     """
     known = fields | _CONTENT
     for name in names:
@@ -131,7 +130,7 @@ def refuse_content(names: tuple[str, ...], fields: frozenset[str]) -> None:
 
 
 def _words(name: str) -> tuple[str, ...]:
-    """Return the words of a name in small letters, as of `user_id`, `user-id` and `userId`."""
+    """Return the lower-case words of a name, such as `user_id`, `user-id` or `userId`."""
     return tuple(word.casefold() for word in _WORDS.findall(name))
 
 
@@ -154,10 +153,10 @@ def _near(words: Iterable[str], wanted: list[str]) -> bool:
 
 
 def _near_word(given: str, wanted: str, limit: int = 2) -> bool:
-    """Return whether a word is another one with up to two letters too many or too few.
+    """Return whether a word is `wanted` with up to `limit` letters inserted or deleted.
 
-    A wrong letter counts as one too many and one too few. Another first letter makes a short word
-    another one (`pool`, `mask`), as letters do that are missing (`to`), or that end `id` otherwise.
+    A wrong letter is one of each. A short word with another first letter (`pool`, `mask`) or with
+    missing letters (`to`) does not match, nor `id` with most endings.
     """
     if len(wanted) < _SHORT and len(given) < len(wanted) - 1:
         return False
@@ -172,14 +171,14 @@ def _near_word(given: str, wanted: str, limit: int = 2) -> bool:
 
 
 def _mistyped(name: str, known: frozenset[str]) -> str | None:
-    """Return the name of the same length of which another one differs by a letter or two."""
+    """Return the known name of the same length that differs by one or two letters."""
     alike = [each for each in known if len(each) == len(name)]
     found = difflib.get_close_matches(name, alike, n=1, cutoff=0.8)
     return found[0] if found else None
 
 
 def _one_letter_off(plain: str, known: frozenset[str]) -> str | None:
-    """Return the long name of which another one has a letter too many or too few, no plural."""
+    """Return the long name with one letter inserted or deleted, unless that is a plural."""
     for each in sorted(known):
         whole = each.replace("_", "")
         alike = len(whole) >= _SHORT and abs(len(plain) - len(whole)) == 1
@@ -193,7 +192,7 @@ def _single(word: str) -> str:
 
 
 def _edits(one: str, other: str) -> int:
-    """Return how many letters are to be put in or taken out to make one word of another."""
+    """Return how many insertions and deletions turn one word into the other."""
     row = list(range(len(other) + 1))
     for count, letter in enumerate(one, start=1):
         before, row[0] = row[0], count

@@ -1,4 +1,4 @@
-"""Options checked when an object is made: a misspelt safety option must not be dropped silently."""
+"""Checks options at construction: a misspelled safety option must not be ignored silently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PRIMITIVE: Final = str | bytes | bytearray | bool | int | float
 
 
 def names_in(option: str, given: object) -> frozenset[str]:
-    """Return an option's names. Raises `InvalidArgument` where it is no collection of names."""
+    """Return an option's names. Raises `InvalidArgument` if it is not a collection of names."""
     if isinstance(given, _PRIMITIVE | Mapping) or not isinstance(given, Iterable):
         fix = f"{{{given!r:.64}}}" if isinstance(given, str) else 'such as {"search"}'
         raise InvalidArgument(f"{option}: a collection of names, {fix}, not {given!r:.64}")
@@ -23,7 +23,7 @@ def names_in(option: str, given: object) -> frozenset[str]:
 
 
 def by_tool(option: str, given: object) -> dict[str, object]:
-    """Return what an option says by tool. Raises `InvalidArgument` where it is no such mapping."""
+    """Return an option's values by tool. Raises `InvalidArgument` if it is not such a mapping."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

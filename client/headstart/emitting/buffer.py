@@ -1,4 +1,4 @@
-"""What an emitter asks of the place where its events wait, and how each gets its origin."""
+"""The interface of an emitter's buffer, and the `origin` that it adds to each event."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ class EventBuffer(Protocol):
 
     @property
     def emitted(self) -> int:
-        """How many events were taken."""
+        """Number of events accepted."""
         ...
 
     @property
     def dropped(self) -> int:
-        """How many of them were dropped again at the limit."""
+        """Number of them that were dropped at the limit."""
         ...
 
     def dropped_between(self, first: int, end: int) -> int:
-        """Return how many of these positions were dropped, of those that `progress` lacks."""
+        """Return how many of these positions, not yet in `progress`, were dropped."""
         ...
 
     def put(self, key: bytes, body: bytes, now_ms: int) -> None:
-        """Take one event, the JSON of an object, at a time in Unix ms.
+        """Accept one event, encoded as a JSON object, at a time in Unix ms.
 
         Raises `BufferFull`, `InvalidEvent`, `OSError`, `RuntimeError`.
         """
         ...
 
     def progress(self) -> Progress:
-        """Return what has become of the events."""
+        """Return the progress of the events."""
         ...
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for progress, at most so long. Raises what ended the sending."""
+        """Wait for progress, at most `timeout_s`. Raises the error that ended the sending."""
         ...
 
     def stop_waiting(self) -> None:
-        """Let a `put` that blocks give up."""
+        """Have a blocked `put` raise."""
         ...
 
     def close(self, wait_s: float) -> None:
-        """Let go, waiting at most `wait_s` for a thread to end."""
+        """Close, waiting at most `wait_s` seconds for a thread to end."""
         ...
 
     def abandon(self) -> None:
-        """Forget everything in a fork: what the parent emitted is the parent's."""
+        """Start over in a forked child: the events belong to the parent."""
         ...
 
 
 def origin_prefix(spool_id: str) -> bytes:
-    """Return what stands between an event's own fields and its position."""
+    """Return the bytes between an event's own fields and its position."""
     return b',"origin":["%s",' % spool_id.encode()
 
 

@@ -1,4 +1,4 @@
-"""Events that wait on disk: appended to this process's spool, shipped by whoever ships it."""
+"""Buffers events on disk: appends them to this process's spool, which a shipper sends."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from weakref import WeakSet
 
 from headstart.emitting.buffer import origin_prefix, with_origin
 from headstart.events.schema import new_id
-from headstart.shipping.supervisor import Mode, ShipperSupervisor, keeper
+from headstart.shipping.supervisor import Mode, ShipperSupervisor, shipper_supervisor
 from headstart.shipping.wakeup import QUIET_MS, WakeupPipe
 from headstart.spool.layout import Progress, SpoolTarget
-from headstart.spool.writer import BufferFull, SpoolSettings, SpoolWriter
+from headstart.spool.settings import BufferFull, SpoolSettings
+from headstart.spool.writer import SpoolWriter
 
 log = logging.getLogger("headstart")
 
-_SAY_EVERY_S = 60.0
+_LOG_INTERVAL_S = 60.0
 _FULL_POLL_S = 0.005
 _CHECK_MS = 10_000
 EXIT_S = 5.0
-"""How long an ending process waits for its own shipping thread."""
+"""Seconds that an exiting process waits for its own shipping thread."""
 
 
 class DiskBuffer:
-    """An outbox that survives its process. The spool is opened by the first event."""
+    """A buffer that survives its process. The first event creates the spool."""
 
     def __init__(self, target: SpoolTarget, settings: SpoolSettings, mode: Mode) -> None:
         self._target, self._settings, self._mode = target, settings, mode
@@ -36,73 +37,73 @@ class DiskBuffer:
         self._begin()
 
     def _begin(self) -> None:
-        self._name()
+        self._take_id()
         self._spool: SpoolWriter | None = None
-        self._bell: WakeupPipe | None = None
-        self._keeper: ShipperSupervisor | None = None
+        self._wakeup: WakeupPipe | None = None
+        self._supervisor: ShipperSupervisor | None = None
         self._last = Progress()
-        self._said = -_SAY_EVERY_S
-        self._unsaid = 0
+        self._logged_at = -_LOG_INTERVAL_S
+        self._unreported = 0
         self._pause_s = 0.0005
         self._put_ms = self._checked_ms = 0
 
-    def _name(self) -> None:
+    def _take_id(self) -> None:
         self.id = new_id()
         self._prefix = origin_prefix(self.id)
 
     @property
     def emitted(self) -> int:
-        """How many events were taken; the next one's position."""
+        """Number of events accepted, which is the next position."""
         return 0 if self._spool is None else self._spool.next
 
     @property
     def dropped(self) -> int:
-        """How many events went at the limit; those already read for sending may still arrive."""
+        """Number of events dropped at the limit; those already read may still arrive."""
         return 0 if self._spool is None else self._spool.dropped
 
     def dropped_between(self, first: int, end: int) -> int:
-        """Return how many of these positions went at the limit; an upper bound, as `dropped`."""
+        """Return how many of these positions were dropped; an upper bound, as `dropped`."""
         return 0 if self._spool is None else self._spool.dropped_between(first, end)
 
     def put(self, key: bytes, body: bytes, now_ms: int) -> None:
-        """Append one event to the spool, and wake who ships it."""
+        """Append one event to the spool, and wake the shipper."""
         spool = self._spool or self._open()
         event = with_origin(body, self._prefix, spool.next)
         while not spool.append(key, event, now_ms):
             self._make_room(spool)
-        silence, self._put_ms = now_ms - self._put_ms, now_ms
-        if self._bell is not None:
-            if 0 <= silence < QUIET_MS:
-                self._bell.ring()
+        idle_ms, self._put_ms = now_ms - self._put_ms, now_ms
+        if self._wakeup is not None:
+            if 0 <= idle_ms < QUIET_MS:
+                self._wakeup.wake()
             else:
-                self._announce(self._bell, now_ms)
+                self._notify(self._wakeup, now_ms)
 
-    def _announce(self, bell: WakeupPipe, now_ms: int) -> None:
-        """Ring, the first time in a while; see that there still is somebody to hear it."""
+    def _notify(self, wakeup: WakeupPipe, now_ms: int) -> None:
+        """Wake the shipper after an idle period; reopen the pipe if it was replaced."""
         if not 0 <= now_ms - self._checked_ms < _CHECK_MS:
             self._checked_ms = now_ms
-            if not bell.in_place():
-                self._bell = self._new_bell()
-                bell.close()
-                bell = self._bell or bell
-        if bell.pipe >= 0:
-            bell.announce()
+            if not wakeup.is_current():
+                self._wakeup = self._open_wakeup()
+                wakeup.close()
+                wakeup = self._wakeup or wakeup
+        if wakeup.pipe >= 0:
+            wakeup.notify()
 
-    def _new_bell(self) -> WakeupPipe | None:
+    def _open_wakeup(self) -> WakeupPipe | None:
         try:
             return WakeupPipe(self._settings.directory, self.id)
-        except OSError as error:  # no pipes here: the shipper looks by itself, only later
-            log.warning("no pipe in %s: %s", self._settings.directory, error)
+        except OSError as error:  # no pipes here: the shipper polls, only later
+            log.warning("cannot open the wake-up pipe in %s: %s", self._settings.directory, error)
             return None
 
     def _open(self) -> SpoolWriter:
         try:
             spool = SpoolWriter(self.id, self._settings, self._target)
-            self._bell = self._new_bell()
-            self._keeper = keeper(self._settings.directory, self._mode)
-            self._keeper.join()
-        except BaseException:  # whatever was made has this name, so the next has another
-            self._name()
+            self._wakeup = self._open_wakeup()
+            self._supervisor = shipper_supervisor(self._settings.directory, self._mode)
+            self._supervisor.join()
+        except BaseException:  # the id is used now: the next spool gets another
+            self._take_id()
             raise
         self._spool = spool
         _finish_at_exit(self)
@@ -111,8 +112,8 @@ class DiskBuffer:
             thread = threading.Thread(target=self._sync, args=(spool,), name=name, daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # a process that is ending
-                log.warning("%s is not brought to the disk at intervals: %s", spool.folder, error)
+            except RuntimeError as error:  # the process is exiting
+                log.warning("%s is not synced at intervals: %s", spool.folder, error)
         return spool
 
     def _sync(self, spool: SpoolWriter) -> None:
@@ -124,7 +125,7 @@ class DiskBuffer:
                 try:
                     spool.sync()
                 except OSError as error:
-                    log.error("cannot bring %s to the disk: %s", spool.folder, error)
+                    log.error("cannot sync %s: %s", spool.folder, error)
 
     def _make_room(self, spool: SpoolWriter) -> None:
         if spool.drop_acknowledged():
@@ -139,13 +140,15 @@ class DiskBuffer:
                 f"the spool {self._settings.directory} has reached its {self._settings.limit_bytes}"
                 f" bytes, or its disk is full; is the broker at {kafka} running?"
             )
-        self._unsaid += dropped
-        if self._unsaid and time.monotonic() - self._said > _SAY_EVERY_S:
-            log.error("%d events were dropped: the spool %s is full", self._unsaid, spool.folder)
-            self._said, self._unsaid = time.monotonic(), 0
+        self._unreported += dropped
+        if self._unreported and time.monotonic() - self._logged_at > _LOG_INTERVAL_S:
+            log.error(
+                "%d events were dropped: the spool %s is full", self._unreported, spool.folder
+            )
+            self._logged_at, self._unreported = time.monotonic(), 0
 
     def progress(self) -> Progress:
-        """Return what the shipper has noted, whichever process it is."""
+        """Return the progress that the shipper stored, whichever process it is."""
         if self._spool is not None:
             found = self._spool.progress()
             if found.settled > self._last.settled:
@@ -155,43 +158,43 @@ class DiskBuffer:
         return self._last
 
     def wait(self, timeout_s: float) -> None:
-        """Wait a little: half a millisecond first, then longer and longer."""
+        """Sleep half a millisecond at first, then increasingly longer."""
         time.sleep(min(timeout_s, self._pause_s))
         self._pause_s = min(self._pause_s * 1.5, 0.01)
 
     def stop_waiting(self) -> None:
-        """Let a `put` that blocks give up with `BufferFull`."""
+        """Have a blocked `put` raise `BufferFull`."""
         self._stopped = True
 
     def close(self, wait_s: float) -> None:
-        """Let go of the spool; what is in it is shipped by whoever ships the directory."""
+        """Close the spool; the directory's shipper sends what is in it."""
         self._stopped = True
-        _open_outboxes.discard(self)
+        _open_buffers.discard(self)
         self.progress()
         if self._spool is not None:
             self._spool.close()
-        if self._bell is not None:
-            self._bell.announce()  # that nobody writes there any more
-            self._bell.close()
-            self._bell = None
-        if self._keeper is not None:
-            self._keeper.leave(wait_s)
-            self._keeper = None
+        if self._wakeup is not None:
+            self._wakeup.notify()  # so that the shipper sees the end of the spool
+            self._wakeup.close()
+            self._wakeup = None
+        if self._supervisor is not None:
+            self._supervisor.leave(wait_s)
+            self._supervisor = None
 
     def abandon(self) -> None:
-        """Begin a spool of its own in a fork."""
+        """Start a spool of its own in a forked child."""
         if self._spool is not None:
             self._spool.abandon()
-        if self._bell is not None:
-            self._bell.close()
+        if self._wakeup is not None:
+            self._wakeup.close()
         self._begin()
 
     def finish(self) -> None:
-        """At the end of the process: see that somebody ships, and give an own thread a moment."""
-        if self._keeper is None:
+        """At exit: wait until the directory is shipped, and for an own thread to send."""
+        if self._supervisor is None:
             return
-        self._keeper.wait_until_kept(EXIT_S)
-        if self._mode != "thread" and not self._keeper.ships_here:
+        self._supervisor.wait_until_shipping(EXIT_S)
+        if self._mode != "thread" and not self._supervisor.ships_here:
             return
         deadline = time.monotonic() + EXIT_S
         while self.progress().settled < self.emitted and time.monotonic() < deadline:
@@ -199,21 +202,25 @@ class DiskBuffer:
         settled, emitted = self.progress().settled, self.emitted
         left = emitted - settled - self.dropped_between(settled, emitted)
         if left > 0:
-            log.warning("%d events stay in %s for the next who ships", left, self.where[3:])
+            log.warning(
+                "%d events remain in %s; the next shipper will send them",
+                left,
+                self.where.removeprefix("in "),
+            )
 
 
-_open_outboxes: WeakSet[DiskBuffer] = WeakSet()
+_open_buffers: WeakSet[DiskBuffer] = WeakSet()
 _registered = False
 
 
-def _finish_at_exit(outbox: DiskBuffer) -> None:
-    """Have an outbox finished when this process ends, also where multiprocessing ends it.
+def _finish_at_exit(buffer: DiskBuffer) -> None:
+    """Finish a buffer when this process exits, also in a multiprocessing child.
 
-    A child that it forked leaves out what the parent had registered with `atexit`, and in some
-    versions of Python runs nothing but multiprocessing's own finalizers.
+    A forked child does not run the parent's `atexit` functions, and in some versions of Python only
+    multiprocessing's own finalizers.
     """
     global _registered  # noqa: PLW0603 - once in a process
-    _open_outboxes.add(outbox)
+    _open_buffers.add(buffer)
     process = sys.modules.get("multiprocessing.process")
     if _registered or process is None or process.parent_process() is None:
         return
@@ -225,14 +232,14 @@ def _finish_at_exit(outbox: DiskBuffer) -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    for outbox in list(_open_outboxes):
-        outbox.finish()
+    for buffer in list(_open_buffers):
+        buffer.finish()
 
 
 def _after_fork() -> None:
     global _registered  # noqa: PLW0603 - a fork begins without
     _registered = False
-    _open_outboxes.clear()
+    _open_buffers.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,7 +1,7 @@
-"""Emits events: `emit()` validates, stamps, appends to the spool and returns.
+"""Emits events: `emit()` validates an event, adds its id, appends it to the spool and returns.
 
-A shipper frames and sends what is in the spool, in a process of its own or in a thread here.
-`flush()` and `close()` wait until the broker has everything, whoever ships.
+A shipper sends the spool, in a process of its own or in a thread of this one. `flush()` and
+`close()` wait until the broker has acknowledged everything, whichever process ships.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from headstart.keys import event_key
 from headstart.scrubbing.scrubber import Scrubber, Scrubbing, Where, scrubber
 from headstart.shipping.supervisor import Mode
 from headstart.spool.layout import SpoolTarget, default_directory
-from headstart.spool.writer import ON_FULL, BufferFull, OnFull, SpoolSettings
+from headstart.spool.settings import ON_FULL, BufferFull, OnFull, SpoolSettings
 
 log = logging.getLogger("headstart")
 
@@ -54,14 +54,36 @@ DEFAULT_BUFFER: Final = 100_000
 
 
 class Emitter:
-    """Sends episodic events to Kafka without making the caller wait for it.
+    """Sends events to Kafka without blocking the caller.
 
-    Every event whose `emit()` returned reaches the broker, whatever process is killed: it is on
-    disk. Safe from any number of threads, after a fork (the child opens a spool of its own), and
-    from asyncio, where `async with` and `await emitter.aflush()` wait without blocking. Example:
+    Every event whose `emit()` returned reaches the broker, whichever process is killed: it is on
+    disk. Thread-safe, usable after a fork (the child opens a spool of its own), and from asyncio,
+    where `async with` and `await emitter.aflush()` wait without blocking the loop.
 
         with Emitter("127.0.0.1:9092") as emitter:
             emitter.emit(event_type="task_complete", workflow_type="refund", workflow_id="w1")
+
+    Args:
+        kafka: Brokers, as `host:port[,host:port]`.
+        topic: Topic of the events.
+        linger_s: Most seconds that a frame waits for more events of its key.
+        buffer: Most events in memory, with `durable=False`.
+        spool: Spool directory, or `SpoolSettings`. Default: HEADSTART_SPOOL, else a directory in
+            the user's state directory.
+        durable: Keep events on disk until the broker has them; False keeps them in memory.
+        shipper: What sends: `process` (shared by the host's executors), `thread` or `none`.
+            Default: HEADSTART_SHIPPER, else `process`.
+        on_full: `raise`, `block` or `drop_oldest`, as in `SpoolSettings`.
+        scrub: Where secrets are removed: `shipper`, `emit` or `off`, or a `Scrubbing`. Default:
+            HEADSTART_SCRUB, else `shipper`.
+        compression: Of large frames, `lz4` or `zstd`; needs cramjam here and where the spool is
+            shipped. Default: HEADSTART_COMPRESSION, else none.
+        client_id: For the broker's quotas; each id has a producer of its own in the shipper.
+            Default: HEADSTART_CLIENT_ID, else `headstart`.
+
+    Raises:
+        SpoolUnavailable: There is no default spool directory.
+        InvalidArgument: Names the argument that cannot be used; a `ValueError` and `TypeError`.
     """
 
     def __init__(  # noqa: PLR0913 - settings, each by its name
@@ -80,19 +102,6 @@ class Emitter:
         client_id: str | None = None,
         **unknown: Any,
     ) -> None:
-        """`kafka`: host:port[,host:port]. `linger_s`: how long a frame may fill, in seconds.
-
-        `spool`: directory, or all its settings; default HEADSTART_SPOOL, else below the user's
-        state directory. `shipper`: who sends, default HEADSTART_SHIPPER, else `process`.
-        `durable=False` keeps events in memory, at most `buffer` of them. `on_full`: `raise`,
-        `block` or `drop_oldest`, as in `SpoolSettings`. `scrub`: where secrets are taken out,
-        default HEADSTART_SCRUB, else `shipper`. `compression` of large frames, default
-        HEADSTART_COMPRESSION, else none; it needs cramjam here and where it is shipped.
-        `client_id`: who the broker's quotas take us for, default HEADSTART_CLIENT_ID, else
-        `headstart`; each has a producer of its own in the shipper.
-        Raises `SpoolUnavailable` where no spool directory can be told, `ValueError` and `TypeError`
-        naming the argument that cannot be used.
-        """
         refuse_unknown("Emitter", unknown, _OPTIONS)
         self.kafka, self.topic = broker_addresses(kafka), _topic(topic)
         self.linger_s = number("linger_s", linger_s, 0.0)
@@ -100,27 +109,27 @@ class Emitter:
         flag("durable", durable)
         if on_full is not None:
             choice("on_full", on_full, ON_FULL)
-        self._outbox: EventBuffer
+        self._buffer: EventBuffer
         scrubbing = environment.scrubbing(scrub)
         self._scrub = scrubber(scrubbing, "emit")
         named = environment.client_id(client_id)
         codec = environment.compression(compression)
         target = SpoolTarget(kafka, topic, linger_s, codec, scrubbing, named)
         if durable:
-            settings = _settings(spool)
+            settings = _spool_settings(spool)
             settings = replace(settings, on_full=on_full or settings.on_full)
-            self._outbox = DiskBuffer(target, settings, environment.shipper_mode(shipper))
+            self._buffer = DiskBuffer(target, settings, environment.shipper_mode(shipper))
         else:
             from headstart.emitting.memory_buffer import (
                 MemoryBuffer,  # which needs a Kafka client, as a spool does not
             )
 
-            self._outbox = MemoryBuffer(target, buffer, on_full or "raise")
+            self._buffer = MemoryBuffer(target, buffer, on_full or "raise")
         self._lock = threading.RLock()
         self._closing = False
         self._putting = False
         self._later: deque[tuple[bytes, bytes, int]] = deque()
-        self._flushing = Flushing(self._outbox, kafka)
+        self._flushing = Flushing(self._buffer, kafka)
         self._timing = metrics.Timing()
         _emitters.add(self)
         metrics.watch(self)
@@ -128,16 +137,24 @@ class Emitter:
     @property
     def spool_id(self) -> str:
         """The first half of every event's `origin`; a fork has another."""
-        return self._outbox.id
+        return self._buffer.id
 
     def emit(self, event: Mapping[str, Any] | None = None, /, **fields: Any) -> str:
-        """Take one event and return its id.
+        """Accept one event and return its id.
 
-        `id` (UUIDv7), `timestamp` (now, Unix ms) and `tenant` ("default") are filled in where
-        missing. Raises `InvalidEvent` naming the field; `BufferFull` by the rule `on_full`;
-        `SpoolUnavailable` or another `OSError` where the spool cannot be written; `RuntimeError`
-        after `close()`; `InvalidArgument` for a keyword that is nearly a field, or belongs into
-        `data`, such as `gain_ms`. What raised was not taken.
+        `id` (UUIDv7), `timestamp` (now, Unix ms) and `tenant` ("default") are filled in if missing.
+        If this raises, the event was not accepted.
+
+        Args:
+            event: The event, as a mapping such as a constructor returns.
+            **fields: Fields of the event, besides those of `event`.
+
+        Raises:
+            InvalidEvent: Names the field that breaks the contract.
+            InvalidArgument: A keyword is a misspelled field, or belongs into `data`.
+            BufferFull: The buffer is full, depending on `on_full`.
+            OSError: The spool cannot be written; `SpoolUnavailable` if it cannot be created.
+            RuntimeError: The emitter is closed.
         """
         begun, now_ms = time.perf_counter_ns(), time.time_ns() // 1_000_000
         if fields and not _KEYWORDS.issuperset(fields):
@@ -152,14 +169,14 @@ class Emitter:
             record["traceparent"] = parent
         body = _encode(record, now_ms, own_id=own_id)
         key = event_key(record["tenant"], record["workflow_type"])
-        if self._closing:  # who closes it may hold the lock for seconds
+        if self._closing:  # `close` may hold the lock for seconds
             raise RuntimeError("this emitter is closed")
         with self._lock:
             if self._closing:
                 raise RuntimeError("this emitter is closed")
             if self._scrub is not None:
                 body = _scrubbed(self._scrub, body)
-            if self._putting:  # by the caller: a signal handler, or a finalizer, emits in mid-put
+            if self._putting:  # a signal handler or finalizer emits during `put`
                 self._later.append((key, body, now_ms))
             else:
                 try:
@@ -168,45 +185,43 @@ class Emitter:
                     if self._later:
                         self._put_later()
             self._timing.note(time.perf_counter_ns() - begun)
-        told: str = record["id"]
-        return told
+        event_id: str = record["id"]
+        return event_id
 
     def _put(self, key: bytes, body: bytes, now_ms: int) -> None:
         self._putting = True
         try:
-            self._outbox.put(key, body, now_ms)
+            self._buffer.put(key, body, now_ms)
         finally:
             self._putting = False
 
     def _put_later(self) -> None:
-        """Put what was emitted in mid-put, behind what it interrupted."""
+        """Put the events emitted during `put`, after the one it was interrupted in."""
         while self._later:
             key, body, now_ms = self._later.popleft()
             try:
                 self._put(key, body, now_ms)
             except (OSError, RuntimeError, InvalidEvent) as error:
-                log.error(
-                    "an event that was emitted within emit() is lost: %s: %.200r", error, body
-                )
+                log.error("an event emitted during emit() is lost: %s: %.200r", error, body)
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Wait until every event emitted so far is acknowledged by the broker.
+        """Wait until the broker has acknowledged every event emitted so far.
 
-        It blocks the thread: in async code `await emitter.aflush()`. Raises `NotDelivered` after
-        `timeout_s` seconds, and where events were given up since the last call (too old, refused
-        by the broker, damaged on disk, or dropped at the limit).
+        This blocks the thread; in async code use `await emitter.aflush()`. Raises `NotDelivered`
+        after `timeout_s` seconds, and if events were lost since the last call: too old, refused by
+        the broker, damaged on disk, or dropped at the limit.
         """
-        self._flushing.flush(_patience(timeout_s))
+        self._flushing.flush(_timeout(timeout_s))
 
     async def aflush(self, timeout_s: float = 30.0) -> None:
-        """`flush()` for async code: the event loop goes on meanwhile."""
-        await self._flushing.aflush(_patience(timeout_s))
+        """Wait as `flush()` does, without blocking the event loop."""
+        await self._flushing.aflush(_timeout(timeout_s))
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Wait for what is not acknowledged, and let go. Closing twice is harmless.
+        """Flush and close. Idempotent.
 
-        It blocks the thread: in async code use `async with`, or `await emitter.aclose()`. Raises
-        `NotDelivered`; events in a spool are then sent by the next who ships it.
+        This blocks the thread; in async code use `async with`, or `await emitter.aclose()`. Raises
+        `NotDelivered` as `flush()` does; a shipper sends the events in the spool later.
         """
         if self._closing:
             return
@@ -215,10 +230,10 @@ class Emitter:
             self.flush(timeout_s)
             delivered = True
         finally:
-            self._let_go(min(timeout_s, 5.0) if delivered else 1.0)
+            self._close_buffer(min(timeout_s, 5.0) if delivered else 1.0)
 
     async def aclose(self, timeout_s: float = 30.0) -> None:
-        """`close()` for async code: the event loop goes on meanwhile, also where it raises."""
+        """Close as `close()` does, without blocking the event loop."""
         import asyncio
 
         if self._closing:
@@ -228,50 +243,52 @@ class Emitter:
             await self.aflush(timeout_s)
             delivered = True
         finally:
-            await asyncio.to_thread(self._let_go, min(timeout_s, 5.0) if delivered else 1.0)
+            await asyncio.to_thread(self._close_buffer, min(timeout_s, 5.0) if delivered else 1.0)
 
-    def _let_go(self, wait_s: float) -> None:
-        self._outbox.stop_waiting()
+    def _close_buffer(self, wait_s: float) -> None:
+        self._buffer.stop_waiting()
         with self._lock:
             if self._closing:
                 return
             self._closing = True
             metrics.forget(self)
-            self._outbox.close(wait_s)
+            self._buffer.close(wait_s)
 
     def stats(self) -> dict[str, int]:
         """Return counts of events.
 
-        `emitted`; `acknowledged` by the broker; `waiting` for it; `lost` for good, by damage or
-        refusal (quarantined) or at the limit; `dropped` at the limit (an upper bound: no longer
-        `waiting`, and part of `lost` once the shipper has come to it). Then `emitted` is the sum of
-        `acknowledged`, `waiting` and `lost`. `scrubbed`: secrets replaced, in what is through.
+        Returns:
+            `emitted`; `acknowledged` by the broker; `waiting` for it; `lost` by damage, refusal
+            (quarantined) or at the limit; `dropped` at the limit (an upper bound: no longer
+            `waiting`, and part of `lost` once the shipper has passed them). `scrubbed`: secrets
+            replaced in settled events. Once nothing dropped is ahead of the shipper, `emitted` is
+            the sum of `acknowledged`, `waiting` and `lost`.
         """
-        progress, emitted = self._outbox.progress(), self._outbox.emitted
+        progress, emitted = self._buffer.progress(), self._buffer.emitted
         settled = progress.settled
         return {
             "emitted": emitted,
             "acknowledged": max(0, settled - progress.lost),
-            "waiting": max(0, emitted - settled - self._outbox.dropped_between(settled, emitted)),
+            "waiting": max(0, emitted - settled - self._buffer.dropped_between(settled, emitted)),
             "lost": progress.lost,
-            "dropped": self._outbox.dropped,
+            "dropped": self._buffer.dropped,
             "scrubbed": progress.scrubbed + (0 if self._scrub is None else self._scrub.replaced),
         }
 
     @property
     def timing(self) -> metrics.Timing:
-        """How long `emit()` took, since the emitter was made."""
+        """Durations of `emit()`, since the emitter was created."""
         return self._timing
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
         self._putting = False
-        self._flushing = Flushing(self._outbox, self.kafka)
+        self._flushing = Flushing(self._buffer, self.kafka)
         self._later.clear()
         self._timing = metrics.Timing()
         if self._scrub is not None:
             self._scrub.replaced = 0
-        self._outbox.abandon()
+        self._buffer.abandon()
 
     def __enter__(self) -> Self:
         return self
@@ -296,7 +313,7 @@ class Emitter:
         await self.aclose()
 
 
-def _settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSettings:
+def _spool_settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSettings:
     if spool is not None and not isinstance(spool, str | os.PathLike | SpoolSettings):
         raise InvalidArgument(f"spool must be a directory or SpoolSettings, not {spool!r:.100}")
     if spool == "":
@@ -306,7 +323,7 @@ def _settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSett
     return replace(spool, directory=Path(spool.directory).absolute())
 
 
-def _patience(timeout_s: float) -> float:
+def _timeout(timeout_s: float) -> float:
     return number("timeout_s", timeout_s, 0.0, float("inf"))
 
 
@@ -337,7 +354,7 @@ def _encode(record: dict[str, Any], now_ms: int, *, own_id: bool) -> bytes:
 def _scrubbed(scrub: Scrubber, body: bytes) -> bytes:
     try:
         return scrub(body)
-    except ValueError as error:  # JSON that the caller wrote
+    except ValueError as error:  # invalid JSON that the caller embedded
         raise InvalidEvent("", f"cannot be scrubbed: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Emits events from JSONL: one event a line; a bad line is named and the rest flows on."""
+"""Emits events from JSONL, one per line; invalid lines are reported and skipped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROGRESS_EVERY_S = 2.0
 
 @dataclass
 class EmitReport:
-    """What became of the lines of one file."""
+    """Counts of the lines of one file."""
 
     emitted: int = 0
     refused: int = 0
@@ -35,18 +35,23 @@ def emit_lines(
 ) -> EmitReport:
     """Emit every line of `file` (`-` is standard input) and wait for the acknowledgements.
 
-    `opened` opens it for its lines and their numbers, where it is more than plain JSONL.
+    Args:
+        file: Path, or `-`.
+        kafka: host:port of the broker.
+        say: Called with progress, and with each refused line and its number.
+        timeout_s: Seconds that the broker may take for everything.
+        check: Called once the file is open, before anything is sent; may raise.
+        opened: Opens the file for (line number, line), if it is not plain JSONL.
 
-    `check` is called once the file is open, before anything is sent; what it raises ends it.
-
-    Refused lines go to `say` with their number. Raises `OSError` where the file cannot be read
-    and `NotDelivered` where the broker does not take everything within `timeout_s` seconds.
+    Raises:
+        OSError: The file cannot be read.
+        NotDelivered: The broker did not acknowledge everything in time.
     """
     report = EmitReport()
     said = time.monotonic()
     with (opened or _open)(file) as lines:
         check()
-        # The file itself is the durable copy: what was not sent is emitted by running this again.
+        # The file is the durable copy: run this again to emit what was not sent.
         emitter = Emitter(kafka, durable=False)
         for number, line in lines:
             if not line.strip():
@@ -65,7 +70,7 @@ def emit_lines(
 
 
 def _emit(emitter: Emitter, event: object, timeout_s: float) -> None:
-    """Emit one event; wait while the buffer is full, which a file fills faster than a broker."""
+    """Emit one event; wait while the buffer is full, as a file is faster than a broker."""
     if not isinstance(event, dict):
         raise InvalidEvent("", "an event is a JSON object")
     deadline = time.monotonic() + timeout_s

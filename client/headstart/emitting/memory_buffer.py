@@ -1,8 +1,8 @@
-"""Events that wait in memory: no disk is touched, and what waits ends with the process.
+"""Buffers events in memory: they are lost with the process.
 
-While events flow the sending thread looks for them at a pace, and `put` only appends: to wake a
-thread costs the caller more than all the rest. Once it has found nothing for a while it sleeps, and
-the next event wakes it.
+While events flow the sending thread polls and `put` only appends: waking a thread would cost the
+caller more than all the rest. Once polls have found nothing for a while the thread sleeps, and the
+next event wakes it.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from headstart.events.schema import new_id
 from headstart.scrubbing.scrubber import scrubber
 from headstart.shipping.sender import Sender
 from headstart.spool.layout import Progress, SpoolTarget
-from headstart.spool.writer import BufferFull, OnFull
+from headstart.spool.settings import BufferFull, OnFull
 
 log = logging.getLogger("headstart")
 
-_SAY_EVERY_S = 60.0
+_LOG_INTERVAL_S = 60.0
 _FULL_POLL_S = 0.005
 LEAST_PAUSE_S: Final = 0.002
 LINGER_SHARE: Final = 0.25
-"""Pause between two looks, as a share of the linger that an event waits anyway."""
-QUIET_LOOKS: Final = 10
-"""Looks in a row that find nothing before the thread sleeps."""
+"""Pause between polls, as a share of the linger that an event waits anyway."""
+QUIET_POLLS: Final = 10
+"""Consecutive polls without an event before the thread sleeps."""
 
 
 class MemoryBuffer:
-    """An outbox of at most `limit` events, sent by a thread of this process.
+    """A buffer of at most `limit` events, sent by a thread of this process.
 
-    Half of them at most are with the sender; only the others can still be dropped.
+    At most half of them are with the sender; only the others can be dropped.
     """
 
     where = "in memory"
 
     def __init__(self, target: SpoolTarget, limit: int, on_full: OnFull = "raise") -> None:
         self._target, self._limit, self._on_full = target, limit, on_full
-        self._handed_over = max(1, limit // 2)
+        self._max_sending = max(1, limit // 2)
         self._scrub = scrubber(target.scrub, "shipper")
         self._begin()
 
@@ -50,8 +50,8 @@ class MemoryBuffer:
         self.id = new_id()
         self._prefix = origin_prefix(self.id)
         self.emitted = self.dropped = 0
-        self._through = self._lost = self._scrubbed = self._sending = 0
-        self._said, self._unsaid = -_SAY_EVERY_S, 0
+        self._settled = self._lost = self._scrubbed = self._sending = 0
+        self._logged_at, self._unreported = -_LOG_INTERVAL_S, 0
         self._waiting: deque[tuple[bytes, bytes]] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -65,19 +65,19 @@ class MemoryBuffer:
         """Queue one event."""
         if self._failure is not None:
             raise RuntimeError("the emitter has stopped sending") from self._failure
-        while self.emitted - self._through >= self._limit:
+        while self.emitted - self._settled >= self._limit:
             self._make_room()
         event = with_origin(body, self._prefix, self.emitted)
         if self._thread is None:
             self._start()
         self.emitted += 1
         self._waiting.append((key, event))
-        if self._asleep:  # read after the append, as it is set before the look: see `_send`
+        if self._asleep:  # read after the append; `_send` sets it before it polls
             self._asleep = False
             self._notify()
 
     def _start(self) -> None:
-        """Start the sending thread. Raises `RuntimeError` where the process can have none."""
+        """Start the sending thread. Raises `RuntimeError` while the process exits."""
         self._loop = asyncio.new_event_loop()
         thread = threading.Thread(target=self._run, name="headstart-emit", daemon=True)
         try:
@@ -88,7 +88,7 @@ class MemoryBuffer:
         self._thread = thread
 
     def _make_room(self) -> None:
-        """Wait, drop the oldest, or raise, by the rule."""
+        """Wait, drop the oldest event, or raise, by `on_full`."""
         if self._on_full == "block" and not self._closed and self._failure is None:
             time.sleep(_FULL_POLL_S)
             return
@@ -97,10 +97,10 @@ class MemoryBuffer:
                 f"{self._limit} events wait for the broker at {self._target.kafka}; is it running?"
             )
         self.dropped += 1
-        self._unsaid += 1
-        if time.monotonic() - self._said > _SAY_EVERY_S:
-            log.error("%d events were dropped: %d wait in memory", self._unsaid, self._limit)
-            self._said, self._unsaid = time.monotonic(), 0
+        self._unreported += 1
+        if time.monotonic() - self._logged_at > _LOG_INTERVAL_S:
+            log.error("%d events were dropped: %d wait in memory", self._unreported, self._limit)
+            self._logged_at, self._unreported = time.monotonic(), 0
 
     def _drop_oldest(self) -> bool:
         try:
@@ -108,7 +108,7 @@ class MemoryBuffer:
         except IndexError:
             return False
         with self._changed:
-            self._through += 1
+            self._settled += 1
             self._lost += 1
         return True
 
@@ -135,11 +135,11 @@ class MemoryBuffer:
         try:
             while not self._closed:
                 self._wake.clear()
-                # Set before the look: whoever appends behind its back finds it set, and wakes.
-                self._asleep = quiet >= QUIET_LOOKS
-                quiet = 0 if self._hand_over_all(sender) else quiet + 1
-                if self._sending >= self._handed_over:
-                    self._asleep = False  # an acknowledgement has it look again, no event can
+                # Set before the poll: an event appended after it finds this set, and wakes.
+                self._asleep = quiet >= QUIET_POLLS
+                quiet = 0 if self._send_waiting(sender) else quiet + 1
+                if self._sending >= self._max_sending:
+                    self._asleep = False  # only an acknowledgement can make room
                     await self._wake.wait()
                 elif self._asleep and quiet:
                     await self._wake.wait()
@@ -150,19 +150,19 @@ class MemoryBuffer:
         finally:
             await sender.close()
 
-    def _hand_over_all(self, sender: Sender) -> bool:
-        """Give the sender what waits, as far as it may have it; return whether it got anything."""
+    def _send_waiting(self, sender: Sender) -> bool:
+        """Pass waiting events to the sender, up to its share; return whether there were any."""
         moved = False
-        while self._sending < self._handed_over:
+        while self._sending < self._max_sending:
             try:
                 key, event = self._waiting.popleft()
             except IndexError:
                 break
-            self._hand_over(sender, key, event)
+            self._send_one(sender, key, event)
             moved = True
         return moved
 
-    def _hand_over(self, sender: Sender, key: bytes, event: bytes) -> None:
+    def _send_one(self, sender: Sender, key: bytes, event: bytes) -> None:
         self._sending += 1
         if self._scrub is not None:
             before = self._scrub.replaced
@@ -179,27 +179,27 @@ class MemoryBuffer:
         self._sending -= 1
         self._wake.set()
         with self._changed:
-            self._through += 1
-            if self._through == self.emitted or not self._through % 100:
+            self._settled += 1
+            if self._settled == self.emitted or not self._settled % 100:
                 self._changed.notify_all()
 
     def refused(self, event: bytes, reason: str) -> None:
-        """Say which event was lost, and count it."""
+        """Log and count a lost event."""
         log.error("an event was lost: %s: %.200r", reason, event)
-        with self._changed:  # a caller whose event was dropped counts too
+        with self._changed:  # `_drop_oldest` counts in another thread
             self._lost += 1
         self.delivered()
 
     def expired(self) -> bool:
-        """Return False: nothing in memory is old enough for a receiver to forget."""
+        """Return False: events in memory are never too old for the receiver."""
         return False
 
     def progress(self) -> Progress:
-        """Return how many the broker has: a count, as keys overtake each other."""
-        return Progress(self._through, self._lost, self._scrubbed)
+        """Return the progress. `settled` is a count, as keys overtake each other."""
+        return Progress(self._settled, self._lost, self._scrubbed)
 
     def dropped_between(self, first: int, end: int) -> int:  # noqa: ARG002 - see `_drop_oldest`
-        """Return 0: what is dropped counts as lost at once."""
+        """Return 0: dropped events count as lost at once."""
         return 0
 
     def wait(self, timeout_s: float) -> None:
@@ -210,16 +210,16 @@ class MemoryBuffer:
             self._changed.wait(min(timeout_s, 0.05))
 
     def stop_waiting(self) -> None:
-        """Let a `put` that blocks give up with `BufferFull`."""
+        """Have a blocked `put` raise `BufferFull`."""
         self._closed = True
 
     def close(self, wait_s: float) -> None:
-        """End the thread; what still waits is lost."""
+        """End the thread; waiting events are lost."""
         self._closed = True
         self._notify()
         if self._thread is not None:
             self._thread.join(wait_s)
 
     def abandon(self) -> None:
-        """Begin anew in a fork, which has no sending thread."""
+        """Start over in a forked child, which has no sending thread."""
         self._begin()

@@ -1,6 +1,6 @@
-"""What emitters count, in Prometheus, where the process has prometheus-client.
+"""Exports the counts of emitters to Prometheus, if prometheus-client is installed.
 
-Counters come from `stats()` at the time of a scrape, so that `emit()` pays for none of them.
+Counters are read from `stats()` at each scrape, so they cost `emit()` nothing.
 Names: headstart_client_emitted_total, _acknowledged_total, _lost_total, _dropped_total,
 _scrubbed_total; headstart_client_waiting; and the histogram headstart_client_emit_seconds.
 """
@@ -19,11 +19,11 @@ BOUNDS_US: Final = (5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 1
 """Upper bounds of the histogram, in microseconds."""
 _BOUNDS_NS: Final = tuple(bound * 1_000 for bound in BOUNDS_US)
 _COUNTED: Final = {
-    "emitted": "events that emit() took",
-    "acknowledged": "events that the broker has",
-    "lost": "events given up for good",
+    "emitted": "events that emit() accepted",
+    "acknowledged": "events that the broker acknowledged",
+    "lost": "events lost for good",
     "dropped": "events dropped at the limit",
-    "scrubbed": "secrets taken out of events",
+    "scrubbed": "secrets removed from events",
 }
 
 
@@ -40,17 +40,17 @@ class Timing:
         self.total_ns += duration_ns
 
     def add(self, other: Timing) -> None:
-        """Count what another has counted."""
+        """Add the counts of another histogram."""
         self.counts = list(map(int.__add__, self.counts, other.counts))
         self.total_ns += other.total_ns
 
 
 class Counted(Protocol):
-    """An emitter, as far as this module goes."""
+    """An emitter, as far as this module uses it."""
 
     @property
     def timing(self) -> Timing:
-        """How long its `emit()` took."""
+        """Durations of its `emit()`."""
         ...
 
     def stats(self) -> dict[str, int]:
@@ -59,7 +59,7 @@ class Counted(Protocol):
 
 
 class _Collector:
-    """Sums up the emitters of this process; those that were closed stay counted."""
+    """Sums over the emitters of this process, also closed ones."""
 
     def __init__(self) -> None:
         self.open: WeakSet[Counted] = WeakSet()
@@ -79,7 +79,7 @@ class _Collector:
         counts, timing = self.sums()
         for name, meaning in _COUNTED.items():
             yield CounterMetricFamily(f"headstart_client_{name}", meaning, value=counts[name])
-        waiting = "events that the broker does not have yet"
+        waiting = "events that the broker has not acknowledged yet"
         yield GaugeMetricFamily("headstart_client_waiting", waiting, value=counts["waiting"])
         buckets, total = [], 0
         for bound, count in zip((*BOUNDS_US, None), timing.counts, strict=True):
@@ -93,7 +93,7 @@ class _Collector:
         )
 
     def sums(self) -> tuple[Counter[str], Timing]:
-        """Return the counts of all emitters, and how long their `emit()` took."""
+        """Return the counts of all emitters, and the durations of their `emit()`."""
         with self.lock:
             counts, timing = self.closed.copy(), Timing()
             timing.add(self.timing)
@@ -107,7 +107,7 @@ _collector = _Collector()
 
 
 def watch(emitter: Counted) -> None:
-    """Count an emitter; register with prometheus-client where that is installed."""
+    """Export an emitter's counts, if prometheus-client is installed."""
     with _collector.lock:
         _collector.open.add(emitter)
         if _collector.registered or find_spec("prometheus_client") is None:
@@ -119,19 +119,19 @@ def watch(emitter: Counted) -> None:
 
 
 def forget(emitter: Counted) -> None:
-    """Keep the counts of an emitter that is being closed. Twice is harmless."""
+    """Keep the counts of an emitter that is being closed. Idempotent."""
     with _collector.lock:
         if emitter not in _collector.open:
             return
         _collector.open.discard(emitter)
         counts = emitter.stats()
-        counts.pop("waiting")  # somebody else's from now on
+        counts.pop("waiting")  # the spool's next shipper sends them
         _collector.closed.update(counts)
         _collector.timing.add(emitter.timing)
 
 
 def reset() -> None:
-    """Begin anew in a fork: what was counted is the parent's."""
+    """Start over in a forked child: the counts are the parent's."""
     _collector.lock = threading.Lock()
     _collector.closed.clear()
     _collector.timing = Timing()

@@ -1,6 +1,6 @@
-"""The trace that an event was emitted in, where the process uses OpenTelemetry.
+"""The OpenTelemetry trace that an event is emitted in.
 
-It is never imported here: a process that has not imported it has no trace.
+OpenTelemetry is never imported here: a process that has not imported it has no trace.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 
 
 def traceparent() -> str | None:
-    """Return the current span in W3C Trace Context's form; None where there is none.
+    """Return the current span in the format of W3C Trace Context; None if there is none.
 
     https://www.w3.org/TR/trace-context/#traceparent-header
     """
@@ -18,7 +18,7 @@ def traceparent() -> str | None:
         return None
     try:
         span = trace.get_current_span().get_span_context()
-    except AttributeError:  # it is being imported by another thread
+    except AttributeError:  # another thread is importing it
         return None
     if not span.is_valid:
         return None

@@ -1,4 +1,4 @@
-"""The scope of one workflow: fills in its ids, says how it ended, and flushes."""
+"""The scope of one workflow run: fills in its ids, emits its end, and flushes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from headstart.events.validation import validate
 log = logging.getLogger("headstart")
 
 FLUSH_S: Final = 5.0
-"""How long the end of a workflow waits for the broker; what waits longer stays in the spool."""
+"""Seconds that the end of a workflow waits for the broker; later events stay in the spool."""
 
 
 class Workflow:
-    """One run of a workflow, from `with` until its end. Use one only once.
+    """One run of a workflow: a context manager, sync or async, made by `headstart.workflow`.
 
     with headstart.workflow(workflow_type="refund", tenant="acme", user_id="u7") as run:
         run.emit(headstart.task_complete(task_id="1", tool_id="search", success=True))
         run.complete(outcome="success", response="refunded")
 
-    Constructors called within, also in tasks that are started within, know its ids; so does an
-    attempt of a speculator. What `run.emit` takes is this run's, whatever scope or thread is
-    current; an event after the end is sent, and warned of once. Without `complete` its end is
-    `success`, `failure` where an exception left the block, `aborted` where it was cancelled or
-    interrupted. An end that the broker does not confirm in time
-    is logged, and never raised.
+    Constructors and speculators called in the block, or in tasks started there, take its ids.
+    `run.emit` emits an event of this run, whatever scope or thread is current; an event after the
+    end is sent, and the first one is warned of. Without `complete` the outcome is `success`,
+    `failure` if an exception left the block, `aborted` if it was cancelled or interrupted. If the
+    broker does not confirm the end in time, that is logged, not raised. A run is entered once.
     """
 
     def __init__(self, emitter: Emitter, fields: Mapping[str, Any], flush_s: float) -> None:
@@ -52,12 +51,16 @@ class Workflow:
         return str(self._fields["workflow_id"])
 
     def emit(self, event: Mapping[str, Any] | None = None, /, **unknown: Any) -> str:
-        """Emit one event of this run and return its id; ids that it leaves out are filled in.
+        """Emit one event of this run and return its id; missing ids are filled in.
 
-        An event that comes after the run's end, as of a task that ends late, is emitted as well;
-        the first one of a run is warned of in the log. Raises what `Emitter.emit` raises,
-        `InvalidEvent` for an event that names another workflow, `RuntimeError` for a second
-        `workflow_complete`, and `InvalidArgument` where it is given anything but one event.
+        An event after the run's end, as of a task that ends late, is sent too; the first one is
+        warned of.
+
+        Raises:
+            InvalidArgument: The argument is not one mapping.
+            InvalidEvent: The event names another workflow, or breaks the contract.
+            RuntimeError: A second `workflow_complete`.
+            BufferFull, OSError: As `Emitter.emit`.
         """
         if unknown or not isinstance(event, Mapping):
             given = f"argument {next(iter(unknown))!r}" if unknown else f"event {event!r:.64}"
@@ -83,7 +86,7 @@ class Workflow:
         if not warned:
             log.warning(
                 "workflow %s had completed (%s) when a %s was emitted: it is sent, but belongs "
-                "before the end; await the run's tasks first. Later ones are not warned of",
+                "before the end; await the run's tasks first. Further ones are not logged",
                 self.id, self._ended, kind,
             )  # fmt: skip
 
@@ -91,15 +94,15 @@ class Workflow:
         with self._ending:
             if self._ended is not None:
                 raise RuntimeError(
-                    f"workflow {self.id} has already completed ({self._ended}): a run ends once; "
-                    "give another run a scope of its own"
+                    f"workflow {self.id} has already completed ({self._ended}): use another "
+                    "headstart.workflow() for another run"
                 )
             self._ended = outcome
 
     def complete(self, outcome: constructors.Outcome, **fields: Any) -> str:
-        """Say how it ended; `fields` as in `workflow_complete`.
+        """Emit the end of the run and return its id; `fields` as in `workflow_complete`.
 
-        Raises `RuntimeError` where the workflow has completed, also by leaving its block.
+        Raises `RuntimeError` if the run has completed, also by leaving its block.
         """
         spent: dict[str, Any] = {}
         if self._begun is not None:
@@ -110,7 +113,9 @@ class Workflow:
 
     def _enter(self) -> None:
         if self._begun is not None:
-            raise RuntimeError(f"workflow {self.id} has begun: a scope is entered once")
+            raise RuntimeError(
+                f"workflow {self.id} was entered before; use another headstart.workflow()"
+            )
         self._begun = time.monotonic()
         constructors.enter(self._fields)
 
@@ -150,7 +155,7 @@ class Workflow:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        import asyncio  # which is there where this is awaited, and nowhere else is needed
+        import asyncio  # not at the top: the threaded client does without
 
         try:
             await asyncio.to_thread(self._end, error)
@@ -171,12 +176,23 @@ def workflow(  # noqa: PLR0913 - each by its name
     flush_s: float = FLUSH_S,
     **unknown: Any,
 ) -> Workflow:
-    """Return the scope of one workflow of this type; `workflow_id` defaults to a new UUIDv7.
+    """Return the scope of one workflow run, to be entered with `with` or `async with`.
 
-    The names are those of an event's fields. `emitter`: default one for the process, to
-    HEADSTART_KAFKA (127.0.0.1:9092). `flush_s`: seconds. Raises `InvalidEvent` naming the field
-    that is no identifier, `InvalidArgument` naming an argument that there is not, or a key of
-    `context` that belongs elsewhere, such as a `user_id`, `ValueError`.
+    Args:
+        workflow_type: Kind of workflow; required.
+        tenant: Tenant of all its events.
+        user_id: As in an event.
+        workflow_id: Id of the run; default a new UUIDv7.
+        agent_id: As in an event.
+        session_id: As in an event.
+        context: `data.context` of its events, such as `domain`.
+        emitter: Default: one for the process, to HEADSTART_KAFKA (127.0.0.1:9092).
+        flush_s: Seconds that the end waits for the broker.
+
+    Raises:
+        InvalidEvent: Names the field that is not a valid identifier.
+        InvalidArgument: Names an unknown argument, or a key of `context` that belongs elsewhere,
+            such as `user_id`.
     """
     refuse_unknown("workflow", unknown, _ARGUMENTS)
     named = {
@@ -208,7 +224,7 @@ _emitter: Emitter | None = None
 
 
 def _default_emitter() -> Emitter:
-    global _emitter  # noqa: PLW0603 - one for the process, made when it is first asked for
+    global _emitter  # noqa: PLW0603 - one for the process, created at the first use
     with _guard:
         if _emitter is None:
             _emitter = Emitter(os.environ.get("HEADSTART_KAFKA", "127.0.0.1:9092"))
@@ -216,7 +232,7 @@ def _default_emitter() -> Emitter:
 
 
 def _after_fork() -> None:
-    global _guard  # noqa: PLW0603 - the parent's may be held by a thread that is not here
+    global _guard  # noqa: PLW0603 - a thread of the parent may hold it
     _guard = threading.Lock()
 
 

@@ -1,7 +1,7 @@
-"""One constructor for each kind of event: names its fields, says their units, checks at the call.
+"""A constructor for each type of event, which checks its fields. Nothing is sent here.
 
-What belongs to the workflow (tenant, workflow type and id, user, session, context) comes from the
-scope that `headstart.workflow` opened, where the call does not say. Nothing is sent here.
+Fields of the workflow (tenant, workflow type and id, user, session, context) that are not given
+come from the scope that `headstart.workflow` opened.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, TypedDict, Unpack
 
-from headstart.arguments.checks import refuse_unknown
+from headstart.arguments.checks import InvalidArgument, refuse_unknown
 from headstart.arguments.names import refuse_fields
-from headstart.events.schema import Event, InvalidEvent, stamp
+from headstart.events.schema import Event, InvalidEvent, Prediction, stamp
 from headstart.events.validation import validate
 
 Mode = Literal["speculative", "suggestion", "explicit"]
@@ -22,9 +22,9 @@ Outcome = Literal["success", "failure", "partial", "aborted"]
 
 
 class Fields(dict[str, Any]):
-    """The fields of one workflow, as its scope fills them in; `context` is one of them.
+    """The fields that the scope of a workflow fills in, also its `context`.
 
-    `outer`: the scope around it. `ended`: it has been left.
+    `outer`: the enclosing scope. `ended`: the scope was left.
     """
 
     outer: Mapping[str, Any] | None = None
@@ -32,22 +32,22 @@ class Fields(dict[str, Any]):
 
 
 scope: Final[ContextVar[Mapping[str, Any]]] = ContextVar("headstart_workflow", default={})  # noqa: B039
-"""Fields of the workflow that this thread or task is in."""
+"""Fields of the current workflow of this thread or task."""
 _open: Final[set[int]] = set()
-"""The scopes that are open in this process, in whatever thread."""
+"""Ids of the scopes that are open in any thread of this process."""
 _IDENTITY: Final = ("tenant", "workflow_type", "workflow_id")
-"""What says which run an event belongs to."""
+"""Fields that identify the run of an event."""
 
 
 def enter(fields: Fields) -> None:
-    """Make a scope the current one."""
+    """Make a scope current."""
     fields.outer = scope.get()
     scope.set(fields)
     _open.add(id(fields))
 
 
 def leave(fields: Fields) -> None:
-    """End a scope, in whatever order scopes end: current is the innermost that is still open."""
+    """End a scope, in any order; the innermost open one becomes current."""
     fields.ended = True
     _open.discard(id(fields))
     current = scope.get()
@@ -58,7 +58,7 @@ def leave(fields: Fields) -> None:
 
 @contextmanager
 def inside(fields: Fields) -> Iterator[None]:
-    """Have constructors take these fields, whatever scope is current."""
+    """Have constructors use these fields, whatever scope is current."""
     token = scope.set(fields)
     try:
         yield
@@ -67,7 +67,7 @@ def inside(fields: Fields) -> Iterator[None]:
 
 
 def in_scope(context: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a context with what it leaves out of the current scope; as it is for another run."""
+    """Return a context completed from the current scope; unchanged if it names another run."""
     fields = scope.get()
     others = [name for name in _IDENTITY if context.get(name) not in (None, fields.get(name))]
     if not fields or others:
@@ -78,10 +78,10 @@ def in_scope(context: Mapping[str, object]) -> Mapping[str, object]:
 
 
 class Scoped(dict[str, Any]):
-    """An event as a constructor made it, which knows what it has from the scope that was current.
+    """An event of a constructor, which records the fields that came from the current scope.
 
-    `given`: names of the fields that the call gave. `filled`, `filled_context`: those that came
-    from the scope, or are defaults, with their values.
+    `given`: names of the fields given in the call. `filled`, `filled_context`: fields and context
+    keys that came from the scope or are defaults, with their values.
     """
 
     given: frozenset[str] = frozenset()
@@ -90,9 +90,9 @@ class Scoped(dict[str, Any]):
 
 
 def within(event: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of an event as one of the run with these fields, wherever it was made.
+    """Return a copy of an event with the fields of a run, wherever the event was made.
 
-    Raises `InvalidEvent` where the event itself names another run.
+    Raises `InvalidEvent` if the event itself names another run.
     """
     own = dict(event)
     given = set(own)
@@ -117,7 +117,7 @@ def within(event: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any
     data = own.get("data")
     data = {} if data is None else data
     context = data.get("context", {}) if isinstance(data, Mapping) else None
-    if isinstance(context, Mapping):  # else it is refused, as any other event's
+    if isinstance(context, Mapping):  # else `emit` refuses it
         merged = {**fields.get("context", {}), **_without(context, filled_context)}
         data = _without(data, {"context": context}) | ({"context": merged} if merged else {})
         if data:
@@ -126,19 +126,19 @@ def within(event: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any
 
 
 def _without(fields: Mapping[str, Any], filled: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields but those that are still as they were filled in."""
+    """Return the fields without those that still have their filled-in values."""
     return {
         name: value for name, value in fields.items() if name not in filled or value != filled[name]
     }
 
 
 class Common(TypedDict, total=False):
-    """Fields that every kind takes. Identifiers have 1 to 256 characters.
+    """Fields of every type of event. Identifiers have 1 to 256 characters.
 
     `timestamp`: Unix ms, default now. `id`: UUID, default a new UUIDv7. `context`: `domain`,
-    `complexity` and any other key; levels of thresholds are taken from it. A key that is a field,
-    or another spelling of one or of a level, is an `InvalidArgument`. `data`: any more content of
-    the event, which the named fields are merged into.
+    `complexity` and any other key; levels of thresholds are read from it. A key that is a field, or
+    a misspelling of a field or level, raises `InvalidArgument`. `data`: further content of the
+    event; the named fields are merged into it.
     """
 
     id: str
@@ -165,13 +165,21 @@ def speculation_start(
     not_startable: str | None = None,
     **common: Unpack[Common],
 ) -> Event:
-    """A guessed next tool call. Log it also where you decline (`speculated=False`).
+    """Return the event of a guessed next tool call; log declined ones too (`speculated=False`).
 
-    `guess`: the tool. `confidence`: in [0, 1]. Needs `task_id`, by which the completion finds it:
-    of several guesses about one step each has a `task_id` of its own.
-    `not_startable`: why no confidence was enough to start it (`choice.not_startable` of a
-    speculator); backtests count such guesses apart.
-    Raises `InvalidEvent` naming the field.
+    Args:
+        guess: The guessed tool.
+        confidence: In [0, 1].
+        speculated: Whether the call was started early.
+        mode: How the guess was used.
+        reasoning: Text for people.
+        not_startable: Why no confidence sufficed to start it (`SpeculationDecision.not_startable`);
+            backtests count such guesses separately.
+        **common: `task_id` is required, by which the completion is joined: each of several guesses
+            about one step has its own. See `Common`.
+
+    Raises:
+        InvalidEvent: Names the invalid field.
     """
     if guess is None:
         raise InvalidEvent("data.prediction.tool_id", "is missing: `guess` names the guessed tool")
@@ -194,13 +202,24 @@ def task_complete(
     cost_ms: float | None = None,
     **common: Unpack[Common],
 ) -> Event:
-    """A tool call that has ended: `tool_id` is the tool that was really called.
+    """Return the event of a completed tool call.
 
-    `gain_ms`: latency that a right guess saves; `cost_ms`: compute that a wrong one wastes; both,
-    and `execution_time_ms`, in milliseconds, at least 0. With `confidence` (in [0, 1]) and
-    `was_correct` it counts by itself, else with its `speculation_start` of the same `task_id`.
-    A right guess that was started and failed has saved nothing: give `was_correct=False`.
-    Raises `InvalidEvent` naming the field.
+    With `confidence` and `was_correct` it is an outcome on its own, else together with the
+    `speculation_start` of the same `task_id`.
+
+    Args:
+        tool_id: The tool that was really called.
+        success: Whether the call succeeded.
+        confidence: Of the guess, in [0, 1].
+        was_correct: Whether the guess was right; False if the started call failed.
+        output: The result, any JSON.
+        execution_time_ms: Duration in ms, at least 0.
+        gain_ms: Latency in ms that a right guess saves, at least 0.
+        cost_ms: Compute in ms that a wrong guess wastes, at least 0.
+        **common: See `Common`.
+
+    Raises:
+        InvalidEvent: Names the invalid field.
     """
     result = {
         "output": output, "execution_time_ms": execution_time_ms, "gain_ms": gain_ms,
@@ -221,9 +240,9 @@ def ail_decision(
     confidence: float | None = None,
     **common: Unpack[Common],
 ) -> Event:
-    """A decision of an agent in the loop. `confidence` in [0, 1].
+    """Return the event of a decision by an agent in the loop. `confidence`: in [0, 1].
 
-    Raises `InvalidEvent` naming the field.
+    Raises `InvalidEvent` naming the invalid field.
     """
     decision = {"type": type, "action": action, "accepted": accepted, "reasoning": reasoning}
     return _event("ail_decision", common, {"decision": decision}, confidence=confidence)
@@ -237,7 +256,7 @@ def hil_decision(
     reasoning: str | None = None,
     **common: Unpack[Common],
 ) -> Event:
-    """A decision of a human in the loop. Raises `InvalidEvent` naming the field."""
+    """Return the event of a decision by a human. Raises `InvalidEvent` naming the invalid field."""
     decision = {"type": type, "action": action, "accepted": accepted, "reasoning": reasoning}
     return _event("hil_decision", common, {"decision": decision})
 
@@ -252,9 +271,9 @@ def workflow_complete(
     execution_time_ms: float | None = None,
     **common: Unpack[Common],
 ) -> Event:
-    """The end of a workflow. `execution_time_ms`: in milliseconds, at least 0.
+    """Return the event of a workflow's end. `execution_time_ms`: in ms, at least 0.
 
-    `success` is true where the outcome is. Raises `InvalidEvent` naming the field.
+    `success` is set if the outcome is "success". Raises `InvalidEvent` naming the invalid field.
     """
     data = {
         "outcome": outcome, "query": query, "response": response, "agents_used": agents_used,
@@ -272,19 +291,18 @@ def user_feedback(
     confidence: float | None = None,
     **common: Unpack[Common],
 ) -> Event:
-    """What a user made of it. `target_id`: id of the event that is meant. `reward`: any number.
+    """Return the event of a user's feedback on another event.
 
-    With `accepted`, and the `confidence` (in [0, 1]) of the prediction that is meant, it is one
-    more outcome of its context: name the same user and context as the prediction.
-
-    Raises `InvalidEvent` naming the field.
+    `target_id`: id of that event. `reward`: any number. With `accepted`, and the `confidence` (in
+    [0, 1]) of the prediction, it is one more outcome of its context: give the same user and context
+    as the prediction. Raises `InvalidEvent` naming the invalid field.
     """
     data = {"target_id": target_id, "accepted": accepted, "reward": reward, "source": source}
     return _event("user_feedback", common, data, confidence=confidence)
 
 
 def _merged(own: object, named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return content of the caller's own with the named fields, those that are given, put in."""
+    """Return the caller's `data` merged with the named fields that are not None."""
     if not isinstance(own, Mapping):
         raise InvalidEvent("data", f"must be an object, not {own!r:.64}")
     content = dict(own)
@@ -326,15 +344,22 @@ _COMMON: Final = frozenset(Common.__annotations__)
 
 
 def _refuse_unknown(kind: str, common: Mapping[str, Any]) -> None:
-    """Raise `TypeError` naming a keyword that the constructor does not have."""
+    """Raise `InvalidArgument` naming a keyword that the constructor does not have."""
     if not _COMMON.issuperset(common):
         code = globals()[kind].__code__
         own = code.co_varnames[: code.co_kwonlyargcount]
+        for name in common if kind == "task_complete" else ():
+            field = "tool_id" if name == "guess" else name
+            if name not in _COMMON and field in Prediction.__annotations__:
+                raise InvalidArgument(
+                    f"{kind}() has no argument {name!r}: it is a field of the prediction, given as "
+                    f"data={{'prediction': {{{field!r}: ...}}}}"
+                )
         refuse_unknown(kind, common, {*_COMMON, *own})
 
 
 def _check(event: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Check an event. One that is made outside of scopes may be filled in by `run.emit`."""
+    """Validate an event. `run.emit` may fill in one made outside of any scope."""
     checked = event
     if not current and _open:
         missing = {name: "-" for name in _IDENTITY if event.get(name) is None}
@@ -347,7 +372,7 @@ def _without_names(fields: Mapping[str, Any], names: Mapping[str, Any]) -> dict[
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is not None, without objects that would be empty."""
+    """Return the fields that are not None, without objects that would be empty."""
     kept = {
         name: _present(value) if name in ("result", "prediction", "decision") else value
         for name, value in fields.items()

@@ -8,7 +8,7 @@ from typing import Final
 MAX_FRAME_BYTES: Final = 900_000
 """Largest frame, in bytes: below the 1 MB that brokers accept by default."""
 MAX_FRAME_EVENTS: Final = 1_000
-"""Most events in one frame, so that the rows that one record touches fit one commit."""
+"""Most events in one frame, so that the rows changed by one record fit one commit."""
 
 
 def encode_frame(events: Iterable[bytes]) -> bytes:

@@ -1,7 +1,7 @@
-"""The event record: its fields, its limits, and the one check that everybody runs.
+"""The event record: its fields, limits and ids.
 
 The types below are the single source of truth: the client validates with them, the service
-derives its decoder and the published JSON Schema from them. Nothing here sends or stores.
+derives its decoder and the published JSON Schema from them.
 """
 
 # No `from __future__ import annotations` here: it would hide Required from TypedDict.
@@ -40,9 +40,8 @@ START_NEEDS: Final = {
     "task_id": "is missing; a speculation_start is joined to its completion by it",
     "confidence": "is missing; nothing can be learned from this speculation_start",
 }
-"""Fields that a `speculation_start` has besides those that every event has, each with the reason
-for which it is refused without. Emitters refuse it where it is made; the service stores one that
-comes from elsewhere, and learns nothing from it."""
+"""Further required fields of a `speculation_start`, with the error without them. Emitters refuse
+such an event; the service stores one from elsewhere, and learns nothing from it."""
 
 
 class Text(NamedTuple):
@@ -178,7 +177,7 @@ class InvalidEvent(ValueError):
 
 
 MAX_STEP_BACK_MS = 10_000
-"""How far a clock may go back for ids to go on from the latest one; further is a new beginning."""
+"""Ids continue from the latest one if the clock goes back by at most so many ms, else restart."""
 _TAIL_BITS = 74
 _LOW_BITS = 62
 _LOW = (1 << _LOW_BITS) - 1
@@ -187,10 +186,10 @@ _LAYOUT = 0x7000_8000_0000_0000_0000
 
 
 class _Ids:
-    """UUIDv7s that only grow (RFC 9562, section 6.2, method 2: monotonic random).
+    """Monotonic UUIDv7s (RFC 9562, section 6.2, method 2: monotonic random).
 
     The first id of a millisecond has a random tail; each further one has a tail that is larger by a
-    random step. Safe for threads, and in a signal handler: the lock can be taken again.
+    random step. Thread-safe, and safe in a signal handler: the lock is reentrant.
     """
 
     def __init__(self, random: Random) -> None:
@@ -199,12 +198,12 @@ class _Ids:
         self._ms, self._tail = -1, 0
 
     def take(self, now_ms: int, max_step_back_ms: int) -> str:
-        """Return the next id. It has the time of the latest one where that is a little ahead."""
+        """Return the next id; its time is the latest id's if that is a little ahead."""
         with self._lock:
             if 0 <= self._ms - now_ms <= max_step_back_ms:
                 now_ms = self._ms
                 tail = self._tail + 1 + self._bits(32)
-                if tail >> _TAIL_BITS:  # the tail is used up: go on in the next millisecond
+                if tail >> _TAIL_BITS:  # the tail overflows: use the next millisecond
                     now_ms, tail = now_ms + 1, self._bits(_TAIL_BITS)
             else:
                 tail = self._bits(_TAIL_BITS)
@@ -218,9 +217,9 @@ class _Ids:
 
 
 def _begin() -> None:
-    """Make the generators. A forked child makes its own: other random bits, and a free lock."""
+    """Create the generators; a forked child needs other random bits and a free lock."""
     global _of_clock, _of_time
-    random = Random()  # seeded by the system, not by a program that seeds Python's own alike
+    random = Random()  # seeded by the system, unlike a global `random` that a program may seed
     _of_clock, _of_time = _Ids(random), _Ids(random)
 
 
@@ -231,11 +230,11 @@ os.register_at_fork(after_in_child=_begin)
 
 
 def new_id(now_ms: int | None = None) -> str:
-    """Return a UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, then 74 bits that grow.
+    """Return a UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, then 74 increasing bits.
 
-    Ids made in one process sort in the order in which they were made, also within a millisecond
-    and where the clock goes back by up to `MAX_STEP_BACK_MS`. With `now_ms` the id has exactly this
-    time; then only ids of one time, made one after the other, are in order.
+    The ids of one process sort by creation, also within a millisecond and if the clock goes back by
+    up to `MAX_STEP_BACK_MS`. With `now_ms` the id has exactly this time; then only consecutive ids
+    of one time are in order.
     """
     if now_ms is None:
         return _of_clock.take(time.time_ns() // 1_000_000, MAX_STEP_BACK_MS)

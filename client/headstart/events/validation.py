@@ -1,6 +1,6 @@
-"""Checks an event against the types of `headstart.events`, naming the field that is wrong.
+"""Validates an event against the types of `headstart.events.schema`, naming the invalid field.
 
-The checks are built once from the annotated types, so the record type stays the only contract.
+The checks are built once from the annotated types, so these stay the only contract.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def validate(event: Any, *, now_ms: int | None = None) -> None:
-    """Raise `InvalidEvent` where `event` breaks the contract; return None where it holds.
+    """Raise `InvalidEvent` if `event` breaks the contract.
 
-    `now_ms` (Unix milliseconds) is the time against which a timestamp counts as too far ahead. Only
-    with it is the timestamp compared with the clock. A `speculation_start` has a `task_id` and a
-    `confidence`: without them no outcome can come of it.
+    `now_ms` (Unix ms): refuse a timestamp more than an hour ahead of it. A `speculation_start`
+    needs a `task_id` and a `confidence`: without them it has no outcome.
     """
     check_fields(event)
     if event["event_type"] == "speculation_start":
@@ -54,9 +53,9 @@ def validate(event: Any, *, now_ms: int | None = None) -> None:
 
 
 def check_fields(event: Any) -> None:
-    """Raise `InvalidEvent` where a field breaks the contract, each looked at by itself.
+    """Raise `InvalidEvent` if a field breaks the contract, whatever the other fields are.
 
-    That is what the service's decoder refuses: such an event cannot be stored.
+    The service's decoder refuses the same events: they cannot be stored.
     """
     if not isinstance(event, Mapping):
         raise InvalidEvent("", f"an event is a JSON object, not {_kind(event)}")
@@ -66,7 +65,7 @@ def check_fields(event: Any) -> None:
 
 
 def _check_time(timestamp: int, now_ms: int) -> None:
-    """Refuse a time that is further ahead than clocks may differ."""
+    """Refuse a time further ahead than `MAX_CLOCK_SKEW_MS`."""
     if timestamp > now_ms + MAX_CLOCK_SKEW_MS:
         ahead = (timestamp - now_ms) / 3_600_000
         raise InvalidEvent("timestamp", f"is {ahead:.1f} hours ahead of the clock; {_WANTED}")
@@ -76,7 +75,7 @@ _WANTED: Final = "give Unix milliseconds, such as int(time.time() * 1000)"
 
 
 def _check_unit(timestamp: Any) -> None:
-    """Refuse a timestamp that cannot be in Unix milliseconds; leave what is no number to others."""
+    """Refuse a number that cannot be in Unix milliseconds; other types are checked later."""
     if type(timestamp) not in {int, float} or FIRST_MS <= timestamp <= LAST_MS:
         return
     if (unit := misread_unit(timestamp)) is not None:
@@ -88,8 +87,7 @@ def _check_unit(timestamp: Any) -> None:
 
 
 def misread_unit(timestamp: float) -> str | None:
-    """Return the unit other than milliseconds that a Unix time must be in; None where it may be in
-    milliseconds, or is no time in any unit."""
+    """Return the unit that a Unix time must be in; None if milliseconds, or no unit, fits."""
     if FIRST_MS <= timestamp <= LAST_MS:
         return None
     return next((unit for unit, (first, last) in UNITS.items() if first <= timestamp <= last), None)
@@ -105,7 +103,7 @@ def _kind(value: Any) -> str:
 
 
 def _check_tree(value: Any, name: str, depth: int) -> None:
-    """Refuse what the typed checks cannot see: NUL bytes, depth, numbers JSON does not have."""
+    """Refuse NUL bytes, deep nesting and numbers JSON does not have, in any field."""
     if isinstance(value, str):
         if "\x00" in value:
             raise InvalidEvent(name, "holds a NUL byte, which Postgres cannot store")
@@ -167,7 +165,7 @@ def _boolean(value: Any, name: str) -> None:
 
 
 def _text(bound: Text) -> Check:
-    # a pattern's $ also matches before a final newline in Python, unlike in JSON Schema
+    # In Python $ also matches before a final newline, unlike in JSON Schema.
     pattern = bound.pattern and bound.pattern.removeprefix("^").removesuffix("$")
     matches = re.compile(pattern).fullmatch if pattern else None
 
@@ -197,7 +195,7 @@ def _number(base: type, bound: Bounds | None) -> Check:
 
 
 def _unix_ms(value: Any, name: str) -> None:
-    """Check a time as a number, and say which unit is wanted where it is none."""
+    """Check a timestamp; name the wanted unit in the error."""
     try:
         _UNIX_MS(value, name)
     except InvalidEvent as error:

@@ -1,8 +1,8 @@
-"""Hides passwords and keys in whatever is printed or logged: the one function that does.
+"""Masks passwords and keys in everything that is printed or logged.
 
-Addresses with passwords reach error messages of many libraries, so the text is searched both for
-the forms that passwords take (URLs, connection strings, assignments) and for the secrets that this
-process was configured with (`remember_secret`).
+Error messages of many libraries contain addresses with passwords, so text is searched for the forms
+of passwords (URLs, connection strings, assignments) and for the secrets that this process was
+configured with (`remember_secret`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HIDDEN: Final = "***"
 
 _NAMES: Final = r"[\w.\-]*(?:password|passwd|passphrase|secret|token|operators_key|api_?key)"
 _BEFORE_HOST: Final = re.compile(r"(?<![\w.+\-/:])([\w.+\-]+:)[^\s\"'/@]+(?=@[\w.\-\[\]]+:\d)")
-"""`user:password@host:port`, as where there is no scheme."""
+"""`user:password@host:port` without a scheme."""
 _IN_URL: Final = re.compile(r"(://[^/@:\s\"]*:)[^\s\"]+(?=@)")
 _IN_QUERY: Final = re.compile(rf"([?&]{_NAMES}=)[^&\s]+", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
@@ -33,10 +33,10 @@ _ADDRESS: Final = re.compile(
 """A URL or connection string of Redis or Postgres."""
 _UNENCODED: Final = re.compile(r"://[^/@:\s]*:[^\s@]*[/?#@]\S*@")
 _SHORTEST: Final = 6
-"""Shorter secrets are hidden only where their form shows them: they may be part of any word."""
+"""Shorter secrets are masked only by their form: they may be part of any word."""
 
 _NO_SECRETS: Final = frozenset({"headstart", "postgres"})
-"""Passwords of test installations that are words of every message."""
+"""Passwords of test installations that occur in every message."""
 
 _secrets: dict[str, re.Pattern[str]] = {}
 
@@ -55,9 +55,9 @@ def masked(text: str) -> str:
 
 
 def masked_address(address: str) -> str:
-    """Return an address of Redis or Postgres, masked; `***` where it is neither URL nor settings.
+    """Return a masked address of Redis or Postgres; `***` if it is not a URL or connection string.
 
-    Any part of what cannot be read as an address (`redis-cli -a ...`) may be a password.
+    Any part of other text (`redis-cli -a ...`) may be a password.
     """
     return masked(address) if not address or _ADDRESS.fullmatch(address) else HIDDEN
 
@@ -69,15 +69,15 @@ def _by_form(text: str) -> str:
 
 
 def needs_encoding(url: str) -> bool:
-    """Return whether a URL's password seems to hold one of / ? # @ as it is.
+    """Return whether a URL's password seems to contain an unencoded / ? # or @.
 
-    Such a URL is taken apart at the wrong place, and parts of the password pass for its host.
+    Such a URL is split at the wrong place, and parts of the password are taken for the host.
     """
     return _UNENCODED.search(url) is not None
 
 
 def remember_secret(secret: str) -> None:
-    """Hide this secret wherever it appears from now on; shorter than 6 characters: ignored."""
+    """Mask this secret wherever it appears from now on; ignored if shorter than 6 characters."""
     for form in (secret, unquote(secret), quote(secret, safe="")):
         if len(form) >= _SHORTEST and form not in _NO_SECRETS:
             _secrets[form] = re.compile(rf"(?<!\w){re.escape(form)}(?!\w)")
@@ -87,7 +87,7 @@ def remember_secret(secret: str) -> None:
 
 
 def passwords_in(address: str) -> Iterator[str]:
-    """Yield the passwords of a URL or connection string, as they stand there and decoded."""
+    """Yield the passwords of a URL or connection string, as written and decoded."""
     for form in _FORMS:
         for match in form.finditer(address):
             password = match[0][len(match[1]) :].strip("'\"")
@@ -96,10 +96,9 @@ def passwords_in(address: str) -> Iterator[str]:
 
 
 def remember_passwords(*addresses: str) -> None:
-    """Hide the passwords of these URLs and connection strings wherever they appear.
+    """Mask the passwords of these URLs and connection strings wherever they appear.
 
-    Not one that is also the user, host or database: only its form hides it, or messages would lack
-    those too.
+    One that is also the user, host or database is masked by its form only, as messages need those.
     """
     for address in addresses:
         others = _by_form(address)

@@ -1,7 +1,7 @@
-"""What a secret looks like: patterns of text, and names of keys whose values are secret.
+"""Patterns of secrets, and names of keys whose values are secret; `Scrubber` applies them.
 
-Data only; `scrubbing` applies it. Each pattern has a hint that every
-match holds, so that one quick look at an event's bytes tells whether to take it apart.
+Each pattern has a hint that every match contains, so that one fast search of an event's bytes
+decides whether to decode it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from headstart.arguments.checks import InvalidArgument, flag, identifier
 
 @dataclass(frozen=True)
 class Pattern:
-    """A kind of secret. `expression`: its group `secret` is replaced, or the whole match.
+    """A kind of secret.
 
-    An expression reads no text twice over, or a stranger's text stops the shipper for
-    minutes: what repeats is possessive or bounded, and a long run that proves to be no secret is
-    matched too, without the group.
-
-    `hint` is a regular expression of folded bytes (lower case, digits as 0, hyphens as _)
-    that is found wherever the pattern is; it must begin with a literal to be quick. Without a
-    hint every event is taken apart, which costs ten times as much.
+    Attributes:
+        name: For counts and `Scrubbing.without`.
+        expression: Regular expression; its group `secret` is replaced, or the whole match. It must
+            not backtrack over long text, or hostile text stops the shipper for minutes: make
+            repetitions possessive or bounded, and also match a long run that proves not to be a
+            secret, without the group.
+        hint: Regular expression of folded bytes (lower case, digits as 0, hyphens as _) that every
+            match contains; it must begin with a literal to be fast. Without a hint every event is
+            decoded, which costs ten times as much.
+        ignore_case: Match upper and lower case.
     """
 
     name: str
@@ -41,7 +44,7 @@ class Pattern:
         flag("ignore_case", self.ignore_case)
 
     def compiled(self) -> re.Pattern[str]:
-        """Return the expression; only ASCII counts, as in the folded bytes."""
+        """Return the compiled expression; ASCII only, as the folded bytes."""
         return re.compile(self.expression, re.ASCII | (re.IGNORECASE if self.ignore_case else 0))
 
 
@@ -55,7 +58,7 @@ _NO_MORE: Final = r"[^\s\"'\\,;&<>{}\[\]()]"
 _NO_DIGIT: Final = _NO_MORE[:-1] + r"\d]"
 
 KEYS: Final = re.compile(_NAMES + "|authorization", re.ASCII | re.IGNORECASE)
-"""Names of keys whose values are secret, wherever in the name they stand."""
+"""Keys that contain one of these have secret values."""
 
 PATTERNS: Final = (
     Pattern(
@@ -107,7 +110,7 @@ PATTERNS: Final = (
         ignore_case=True,
     ),
 )
-"""What is looked for everywhere, in this order."""
+"""The built-in patterns, in order."""
 
 _CARD: Final = re.compile(
     r"(?<![A-Za-z0-9.])(?:[2-6]\d{13,18}(?![A-Za-z0-9]|\.\d)"
@@ -119,20 +122,20 @@ _NOT_DIGITS: Final = str.maketrans("", "", " -")
 def find_cards(text: str, replace: Callable[[str], str]) -> str:
     """Return the text with its payment card numbers (14 to 19 digits) replaced."""
 
-    def judge(found: re.Match[str]) -> str:
+    def replace_card(found: re.Match[str]) -> str:
         return replace(found[0]) if is_card(found[0].translate(_NOT_DIGITS)) else found[0]
 
-    return _CARD.sub(judge, text)
+    return _CARD.sub(replace_card, text)
 
 
 def is_card(digits: str) -> bool:
-    """Whether a card network may have issued this number: its range, and Luhn (ISO/IEC 7812-1)."""
+    """Return whether this may be a card number: known range, and Luhn (ISO/IEC 7812-1)."""
     if not 14 <= len(digits) <= 19 or digits[0] not in "23456":
         return False
     if digits[0] == "2" and not "2221" <= digits[:4] <= "2720":
         return False
     total = 0
-    for place, digit in enumerate(map(int, reversed(digits))):
-        doubled = digit * (1 + place % 2)
+    for index, digit in enumerate(map(int, reversed(digits))):
+        doubled = digit * (1 + index % 2)
         total += doubled - 9 if doubled > 9 else doubled
     return total % 10 == 0

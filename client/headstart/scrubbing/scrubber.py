@@ -1,8 +1,8 @@
-"""Takes secrets out of events before they leave the machine. What a secret is, `secrets` says.
+"""Removes secrets from events before they leave the machine; `patterns` defines them.
 
-One look at an event's bytes tells nearly every clean one; only what is suspected is taken apart,
-cleaned value by value, and written anew. Keys, numbers of the contract, and the fields that an
-event is found and counted by stay what they are.
+One search of an event's bytes recognises nearly every clean one; only a suspected event is decoded,
+scrubbed value by value, and encoded again. Keys, numbers of the contract, and the fields that
+identify an event are never changed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from headstart.events.schema import MAX_EVENT_BYTES, MAX_IDENTIFIER
 from headstart.scrubbing.patterns import KEYS, PATTERNS, Pattern, find_cards, is_card
 
 MARK: Final = "[scrubbed]"
-"""What stands in the place of a secret."""
+"""Replaces a secret."""
 SHORT_MARK: Final = "*"
-"""The same where an event would otherwise exceed its limit: no secret is shorter."""
+"""Replaces a secret if the event would otherwise exceed its limit: no secret is shorter."""
 
 KEPT: Final = frozenset(
     {
@@ -31,7 +31,7 @@ KEPT: Final = frozenset(
         "origin",
     }
 )  # fmt: skip
-"""Fields that place, join and count an event: never touched, so no secret may be put there."""
+"""Fields that identify and join events: never scrubbed, so put no secrets there."""
 _NUMBERS: Final = frozenset({"confidence", "reward", "execution_time_ms", "gain_ms", "cost_ms"})
 
 _FOLD: Final = bytes.maketrans(
@@ -46,12 +46,17 @@ Where = Literal["shipper", "emit", "off"]
 
 @dataclass(frozen=True)
 class Scrubbing:
-    """What to scrub besides the built-in rules, and where.
+    """What to scrub besides the built-in patterns, and where.
 
-    `where`: `shipper` (before anything leaves the machine; the spool on disk is not scrubbed),
-    `emit` (before the spool too, which costs the caller), or `off`. `keys`: more names of keys
-    whose values are secret, wherever in the name they stand, upper or lower case. `patterns`:
-    more kinds of secrets. `without`: names of built-in patterns that are left out; `card` is one.
+    Attributes:
+        where: `shipper` (before events leave the machine; the spool on disk is not scrubbed),
+            `emit` (before they are spooled, in the caller's thread), or `off`.
+        keys: Further parts of key names whose values are secret, in upper or lower case.
+        patterns: Further kinds of secrets.
+        without: Names of built-in patterns to disable; `card` is one.
+
+    Raises:
+        InvalidArgument: Names the setting that cannot be used.
     """
 
     where: Where = "shipper"
@@ -60,12 +65,14 @@ class Scrubbing:
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise `InvalidArgument` where a setting means nothing."""
+        """Raise `InvalidArgument` naming a setting that cannot be used."""
         choice("scrub", self.where, ("shipper", "emit", "off"))
         names_in("keys", self.keys)
         names_in("without", self.without)
         if isinstance(self.patterns, str) or not isinstance(self.patterns, Sequence):
-            raise InvalidArgument(f"patterns: a tuple of Pattern, not {self.patterns!r:.100}")
+            raise InvalidArgument(
+                f"patterns must be a tuple of Pattern, not {self.patterns!r:.100}"
+            )
         for pattern in self.patterns:
             if not isinstance(pattern, Pattern):
                 raise InvalidArgument(f"patterns: each is a Pattern, not {pattern!r:.100}")
@@ -82,28 +89,28 @@ class Scrubbing:
 
 
 def read_scrubbing(described: Mapping[str, Any]) -> Scrubbing:
-    """Return what a spool's description says. Raises `TypeError`, `ValueError`."""
+    """Return the settings in a spool's description. Raises `TypeError`, `ValueError`."""
     patterns = tuple(Pattern(**each) for each in described.get("patterns", ()))
     lists = {name: tuple(described.get(name, ())) for name in ("keys", "without")}
     return Scrubbing(described.get("where", "shipper"), patterns=patterns, **lists)
 
 
 def scrubber(scrubbing: Scrubbing, here: Where) -> Scrubber | None:
-    """Return what scrubs at this place by these settings; None where nothing does."""
+    """Return a scrubber if these settings scrub `here`, else None."""
     return Scrubber(scrubbing) if scrubbing.where == here else None
 
 
 def fold(data: bytes) -> bytes:
-    """Return the bytes as hints see them: lower case, digits as 0, hyphens as _."""
+    """Fold bytes for hints: lower case, digits as 0, hyphens as _."""
     return data.translate(_FOLD)
 
 
 class Scrubber:
-    """Applies one `Scrubbing`. Safe from one thread at a time."""
+    """Applies one `Scrubbing`. Not thread-safe."""
 
     def __init__(self, scrubbing: Scrubbing) -> None:
         self.counts: Counter[str] = Counter()
-        """How many values were replaced, by the name of the pattern, or `key`."""
+        """Number of replaced values, by the name of the pattern, or `key`."""
         self.replaced = 0
         self._cards = "card" not in scrubbing.without
         patterns = [each for each in PATTERNS if each.name not in scrubbing.without]
@@ -122,9 +129,9 @@ class Scrubber:
         self._found: Counter[str] = Counter()
 
     def __call__(self, event: bytes) -> bytes:
-        """Return the event without its secrets; the same object where it has none.
+        """Return the event without its secrets; the same object if it has none.
 
-        Raises `ValueError` where a suspected event is no JSON object.
+        Raises `ValueError` if a suspected event is not a JSON object.
         """
         folded = event.translate(_FOLD)
         if not self._suspect(folded) and not self._has_card(event, folded):
@@ -143,10 +150,10 @@ class Scrubber:
         return written
 
     def _has_card(self, event: bytes, folded: bytes) -> bool:
-        """Whether there may be as many digits in a row, or in groups, as a card has.
+        """Return whether there may be a card number, as digits in a row or in groups.
 
-        A fraction's do not count, nor groups of a UUID: one in a hundred has them, and a spool's is
-        in every event of its process.
+        Digits of a fraction and groups of a UUID do not count: one UUID in a hundred has them, and
+        the spool's is in every event of its process.
         """
         if not self._cards:
             return False

@@ -1,4 +1,4 @@
-"""Events of a spool that were read and are on their way: what the sender tells about them."""
+"""Events of a spool that were read and are in flight, and their results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-TOO_OLD: Final = "is older than its receiver can tell duplicates apart"
+TOO_OLD: Final = "is too old for the receiver to recognise duplicates"
 TOO_OLD_AGAIN: Final = (
     "was acknowledged by a broker that may have lost it, and is too old to be sent again"
 )
@@ -15,35 +15,35 @@ TOO_OLD_AGAIN: Final = (
 class ChunkSource(Protocol):
     """The spool that a chunk was read from."""
 
-    def settle(self) -> None:
-        """Advance the acknowledged position over chunks that are settled."""
+    def advance(self) -> None:
+        """Advance the acknowledged position over chunks that are done."""
         ...
 
-    def quarantine(self, reason: str, path: Path) -> None:
-        """Keep a segment, part of which will not be sent."""
+    def quarantine_segment(self, reason: str, path: Path) -> None:
+        """Quarantine a segment of which a part will not be sent."""
         ...
 
-    def keep(self, event: bytes, reason: str) -> None:
-        """Keep one event that will not be sent."""
+    def quarantine_event(self, event: bytes, reason: str) -> None:
+        """Quarantine one event that will not be sent."""
         ...
 
-    def lose(self, events: int) -> None:
+    def count_lost(self, events: int) -> None:
         """Count events that will not be sent."""
         ...
 
     def is_stale(self, created_ms: int) -> bool:
-        """Return whether an event is too old for its receiver to tell it from a duplicate."""
+        """Return whether an event is too old for the receiver to recognise duplicates."""
         ...
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Events of one segment that were read together; settled when all of them are.
+    """Events of one segment that were read together. `left`: how many are not done.
 
-    `again`: they were read before, so what was refused or scrubbed of them is counted already.
+    `again`: they were read before, so their refusals and scrubbed secrets are counted already.
     """
 
-    backlog: ChunkSource
+    reader: ChunkSource
     left: int
     end: int
     path: Path
@@ -52,28 +52,28 @@ class Chunk:
     again: bool = False
 
     def delivered(self) -> None:
-        """Note that the broker has one of the events."""
+        """Note that the broker has one more event."""
         self.left -= 1
         if self.left == 0:
-            self.backlog.settle()
+            self.reader.advance()
 
     def refused(self, event: bytes, reason: str) -> None:
-        """Keep an event that will not be sent in quarantine, and count it."""
+        """Quarantine and count an event that will not be sent."""
         if self.expired():
-            self.backlog.quarantine(TOO_OLD_AGAIN if self.again else TOO_OLD, self.path)
-            self.backlog.lose(1)
+            self.reader.quarantine_segment(TOO_OLD_AGAIN if self.again else TOO_OLD, self.path)
+            self.reader.count_lost(1)
         elif not self.again:
-            self.backlog.keep(event, reason)
-            self.backlog.lose(1)
+            self.reader.quarantine_event(event, reason)
+            self.reader.count_lost(1)
         self.delivered()
 
     def expired(self) -> bool:
-        """Whether the event is too old for its receiver to tell it from a duplicate."""
-        return self.backlog.is_stale(self.created_ms)
+        """Return whether the events are too old to be sent."""
+        return self.reader.is_stale(self.created_ms)
 
 
 class Item(NamedTuple):
-    """One event on its way."""
+    """One event in flight."""
 
     key: bytes
     event: bytes

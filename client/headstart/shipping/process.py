@@ -1,4 +1,4 @@
-"""Shipping as a process: shared by a host's executors, or the command `headstart ship`."""
+"""Ships in a process: shared by a host's executors, or the command `headstart ship`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from headstart.spool.quarantine import quarantined_files
 log = logging.getLogger("headstart")
 
 IDLE_S: Final = 10.0
-"""The shared process ends when no spool has been there for so long."""
+"""The shared process ends after so long without a spool."""
 GIVE_UP_S: Final = 600.0
-"""It also ends when no process that emits has been there for so long and nothing moves."""
+"""It also ends after so long without an emitting process or any progress."""
 
 
 class ShipReport(NamedTuple):
@@ -67,15 +67,15 @@ def ship(
 ) -> ShipReport:
     """Ship a directory of spools until SIGTERM or Ctrl-C, or with `drain` until it is empty.
 
-    Waits while another ships it, and takes over when that one ends. Raises `OSError` where the
-    directory cannot be used, `TimeoutError` after `timeout_s`, `InvalidArgument` for an address
-    that is none.
+    Waits while another process ships it, and takes over when that ends. Returns what is left and
+    what was lost. Raises `OSError` if the directory cannot be used, `TimeoutError` after
+    `timeout_s`, `InvalidArgument` for an invalid address.
     """
     if kafka is not None:
         broker_addresses(kafka)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    _allow_files()
+    _raise_file_limit()
     before: dict[str, int] | None = None
     lost = 0
     while True:
@@ -88,7 +88,7 @@ def ship(
             if before is None:
                 before = quarantined_files(directory)
             shipper = Shipper(directory, kafka=kafka, lock=lock)
-            left = asyncio.run(_until_asked(shipper, drain, deadline))
+            left = asyncio.run(_run_until_stopped(shipper, drain, deadline))
             lost += shipper.lost
             if not shipper.displaced:
                 kept = quarantined_files(directory).items()
@@ -99,7 +99,7 @@ def ship(
 
 
 def _wait_for(lock: int, directory: Path, deadline: float | None) -> None:
-    """Take the lock; Python's own signal handling ends the wait at Ctrl-C."""
+    """Take the lock; Ctrl-C ends the wait."""
     if try_lock(lock):
         return
     log.info("waiting to take over: %s", _shipped(lock, directory))
@@ -122,35 +122,35 @@ def _shipped(lock: int, directory: Path) -> str:
     )
 
 
-async def _until_asked(shipper: Shipper, drain: bool, deadline: float | None) -> int:
+async def _run_until_stopped(shipper: Shipper, drain: bool, deadline: float | None) -> int:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     left = 0
 
-    def enough() -> bool:
+    def should_stop() -> bool:
         nonlocal left
-        # Also those that cannot be read: what they hold is not sent.
+        # Including unreadable ones: their events are not sent.
         left = len(shipper.known) - shipper.spools + shipper.unsent
         late = deadline is not None and time.monotonic() > deadline
         return asked.is_set() or late or (drain and not shipper.unsent)
 
-    await shipper.run(enough)
+    await shipper.run(should_stop)
     return left
 
 
-def _allow_files() -> None:
-    """Let this process have as many files open as it may: every spool takes three."""
+def _raise_file_limit() -> None:
+    """Raise the limit of open files to the hard limit: every spool needs three."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they say
+    with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def detach() -> None:
-    """Go on as the shared process of the directory in argv; its lock has been inherited.
+    """Become the shared process of the directory in argv, with the inherited lock.
 
-    The one that was started ends at once, so that nobody has to wait for the one that ships.
+    The started process forks and exits at once, so that its parent need not wait for it.
     """
     directory, lock = Path(sys.argv[1]), int(sys.argv[2])
     if os.fork():
@@ -158,23 +158,23 @@ def detach() -> None:
     configure_logging()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     os.set_inheritable(lock, False)
-    _allow_files()
+    _raise_file_limit()
     ship_while_used(directory, lock)
 
 
 def ship_while_used(directory: Path, lock: int) -> None:
-    """Ship until nobody has emitted for a while; let go of the directory's lock."""
+    """Ship until the directory is unused for a while; then release its lock."""
     while True:
         note_shipper(lock)
         shipper = Shipper(directory, lock=lock)
         last_look: list[set[str]] = []
         try:
-            asyncio.run(shipper.run(_unused(shipper, last_look)))
+            asyncio.run(shipper.run(_until_unused(shipper, last_look)))
         finally:
             os.close(lock)
         if not last_look:
-            return  # it made way for another one
-        # Who emitted and ended meanwhile found the directory locked, and so started nobody.
+            return  # displaced by another shipper
+        # A process that emitted and exited while we held the lock started no shipper: look again.
         if spool_names(directory) <= last_look[0]:
             return
         lock = open_lock(directory)
@@ -183,14 +183,14 @@ def ship_while_used(directory: Path, lock: int) -> None:
             return
 
 
-def _unused(shipper: Shipper, last_look: list[set[str]]) -> Callable[[], bool]:
-    """Return what says that nobody needs the shipper; then `last_look` has the spools it knew."""
+def _until_unused(shipper: Shipper, last_look: list[set[str]]) -> Callable[[], bool]:
+    """Return whether the shipper is unused, as a function that then sets `last_look`."""
 
-    def enough() -> bool:
+    def should_stop() -> bool:
         limit = IDLE_S if not shipper.spools else GIVE_UP_S
-        if shipper.living or shipper.idle_s <= limit:
+        if shipper.has_live_writers or shipper.idle_s <= limit:
             return False
         last_look[:] = [set(shipper.known)]
         return True
 
-    return enough
+    return should_stop

@@ -1,7 +1,8 @@
-"""A producer that works: one that failed is ended, and another one takes its place.
+"""Keeps a working Kafka producer: one that failed is stopped and replaced.
 
-A producer that reported any failure may have more of its batches stored than it knows, and its
-successor numbers its own anew. So it is ended first, and what it had under way is sent again.
+After any failure the broker may have stored more of a producer's batches than it reported, and its
+successor restarts the sequence numbers. So the failed one is stopped first, and its batches in
+flight are sent again.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ log = logging.getLogger("headstart")
 
 RETRY_S: Final = 1.0
 STOP_S: Final = 2.0
-"""How long a producer that failed may take to end."""
+"""Most seconds that a failed producer may take to stop."""
 PARTITIONS_S: Final = 10.0
-"""How long to ask over the one connection of a volatile log how many partitions a topic has."""
+"""Timeout of the partition count over the one connection to a volatile broker."""
 _LOST_STOP_S: Final = 0.1
-"""The same where its broker is gone for good, so that nothing it still holds can arrive."""
+"""`STOP_S` if the broker is gone for good, so that nothing can arrive any more."""
 
 
 class LiveProducer:
-    """One producer, how many partitions its topic has, and what was given to it.
+    """A producer, the partition count of its topic, and its batches in flight.
 
-    `life`: which life of a broker that forgets its log when it ends; None for any other broker.
+    `life`: the life of a broker with a volatile log; None for any other broker.
     """
 
     def __init__(self, producer: CompressingProducer, partitions: int) -> None:
@@ -38,11 +39,11 @@ class LiveProducer:
         self.broken = False
         self.stop_s = STOP_S
         self.life: BrokerLife | None = None
-        self.under_way: set[asyncio.Future[Any]] = set()
+        self.in_flight: set[asyncio.Future[Any]] = set()
 
 
 class ProducerConnection:
-    """Keeps a link to one topic."""
+    """The connection to one topic, with one live producer at a time."""
 
     def __init__(
         self,
@@ -54,28 +55,28 @@ class ProducerConnection:
         *,
         lives: bool = False,
     ) -> None:
-        """`where`: where events wait while no broker answers, for the log.
+        """`where`: where events wait while no broker answers, for log messages.
 
-        `lives`: tell the lives of a broker that forgets apart.
+        `lives`: tell the lives of a volatile broker apart.
         """
         self._lives = lives
         self._kafka, self.topic, self._where = kafka, topic, where
         self._compression, self._client_id = compression, client_id
-        self._link: LiveProducer | None = None
-        self._ending: set[asyncio.Task[None]] = set()
-        self._away = self._broke = False
+        self._current: LiveProducer | None = None
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._unreachable = self._dropped = False
 
-    async def link(self) -> LiveProducer:
-        """Return a link that works; keeps trying, because events already wait."""
-        while self._link is None or self._link.broken:
-            await asyncio.gather(*self._ending)
-            if self._broke or self._away:
+    async def get(self) -> LiveProducer:
+        """Return a live producer; retries until there is one."""
+        while self._current is None or self._current.broken:
+            await asyncio.gather(*self._stopping)
+            if self._dropped or self._unreachable:
                 await asyncio.sleep(RETRY_S)
             try:
-                self._link = await self._started()
-            except Exception as error:  # an address that is none, too: others are to be served
-                if not self._away:
-                    self._away = True
+                self._current = await self._start()
+            except Exception as error:  # also an invalid address: other targets go on
+                if not self._unreachable:
+                    self._unreachable = True
                     why = type(error).__name__
                     if isinstance(error, UnknownTopicOrPartitionError) or not isinstance(
                         error, KafkaError | OSError
@@ -88,10 +89,10 @@ class ProducerConnection:
                         self._where,
                     )
             else:
-                self._away = self._broke = False
-        return self._link
+                self._unreachable = self._dropped = False
+        return self._current
 
-    async def _started(self) -> LiveProducer:
+    async def _start(self) -> LiveProducer:
         producer = await start_producer(
             self._kafka,
             compression=self._compression,
@@ -101,50 +102,50 @@ class ProducerConnection:
             request_timeout_ms=30_000,
         )
         try:
-            link = LiveProducer(producer, 0)
-            # First: the embedded broker creates a topic that is asked for, with partitions of its
-            # own number, so it is not asked before the service has created the topics.
+            live = LiveProducer(producer, 0)
+            # First: the embedded broker creates any topic that it is queried for, with its own
+            # number of partitions, so wait until the service has created the topics.
             if self._lives:
-                link.life = await producer.life(self._kafka, lambda: self._lost(link))
+                live.life = await producer.life(self._kafka, lambda: self._on_connection_lost(live))
             elif self.topic == EVENTS:
                 await producer.require_epoch(self._kafka)
-            # Of a connection that was lost meanwhile nothing would ever come.
-            limit_s = PARTITIONS_S if link.life else None
-            link.partitions = await asyncio.wait_for(producer.partitions(self.topic), limit_s)
+            # Over a lost connection no response would ever arrive.
+            limit_s = PARTITIONS_S if live.life else None
+            live.partitions = await asyncio.wait_for(producer.partitions(self.topic), limit_s)
         except BaseException:
             await producer.end(STOP_S)
             raise
-        return link
+        return live
 
-    def _lost(self, link: LiveProducer) -> None:
-        link.stop_s = _LOST_STOP_S
-        self.drop(link, KafkaConnectionError("the connection to the broker was lost"))
+    def _on_connection_lost(self, live: LiveProducer) -> None:
+        live.stop_s = _LOST_STOP_S
+        self.drop(live, KafkaConnectionError("the connection to the broker was lost"))
 
-    def drop(self, link: LiveProducer, error: BaseException) -> None:
-        """End a link that failed; what else it had under way fails with it."""
-        if link.broken:
+    def drop(self, live: LiveProducer, error: BaseException) -> None:
+        """Stop a producer that failed; its other batches in flight fail too."""
+        if live.broken:
             return
-        link.broken = self._broke = True
-        if self._link is link:
-            self._link = None
-        log.warning("events wait %s, sending failed: %r", self._where, error)
-        self._end(link)
+        live.broken = self._dropped = True
+        if self._current is live:
+            self._current = None
+        log.warning("sending failed, events wait %s: %r", self._where, error)
+        self._stop(live)
 
-    def _end(self, link: LiveProducer) -> None:
+    def _stop(self, live: LiveProducer) -> None:
         async def end() -> None:
-            await link.producer.end(link.stop_s)
-            for future in list(link.under_way):
+            await live.producer.end(live.stop_s)
+            for future in list(live.in_flight):
                 if not future.done():
-                    future.set_exception(KafkaError("the producer has ended"))
+                    future.set_exception(KafkaError("the producer was stopped"))
 
         task = asyncio.get_running_loop().create_task(end())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
 
     async def close(self) -> None:
-        """Let go of the broker at once."""
-        if self._link is not None:
-            self._link.broken = True
-            self._end(self._link)
-            self._link = None
-        await asyncio.gather(*self._ending)
+        """Stop the producer at once."""
+        if self._current is not None:
+            self._current.broken = True
+            self._stop(self._current)
+            self._current = None
+        await asyncio.gather(*self._stopping)

@@ -1,7 +1,7 @@
-"""Keeps acknowledged events in their spools until no broker can lose them: see decision 0026.
+"""Retains acknowledged events in their spools until no broker can lose them: see decision 0026.
 
-A mark is drawn now and then: how far each spool was acknowledged, and where the log ended then.
-Once both consumer groups have committed offsets behind that end, what the mark covers is taken in.
+A snapshot is taken now and then: each spool's acknowledged position, and the log's end offsets.
+Once both consumer groups have committed offsets at those ends, the snapshot's events are consumed.
 """
 
 from __future__ import annotations
@@ -18,137 +18,139 @@ from headstart.spool.reader import SpoolReader
 
 log = logging.getLogger("headstart")
 
-ASK_S: Final = 0.5
-"""How often the broker is asked what is taken in, while something is kept."""
+QUERY_S: Final = 0.5
+"""Seconds between queries of the committed offsets, while events are retained."""
 RETAINED_BYTES: Final = 256 << 20
-"""Most bytes of whole segments kept per sender; beyond, the oldest are given up, and said."""
-_SAY_EVERY_S: Final = 60.0
+"""Most bytes of whole segments retained per sender; beyond, the oldest are released and logged."""
+_LOG_INTERVAL_S: Final = 60.0
 
 
 @dataclass(frozen=True)
-class _Mark:
-    """How far each spool was acknowledged, when the log ended there."""
+class _Snapshot:
+    """Each spool's acknowledged position, and the end offsets of the log at that time."""
 
-    sent: dict[SpoolReader, int]
+    acknowledged: dict[SpoolReader, int]
     ends: dict[int, int]
 
 
 class Retention:
-    """What the spools of one sender keep; `sender` is set before it links."""
+    """Retention for the spools of one sender; set `sender` before it connects."""
 
     sender: Sender
 
     def __init__(
         self,
         kafka: str,
-        backlogs: Callable[[], Collection[SpoolReader]],
+        readers: Callable[[], Collection[SpoolReader]],
         read_again: Callable[[SpoolReader], None],
     ) -> None:
-        """`kafka`: for the log. `backlogs`: those whose events go through the sender, now.
+        """`kafka`: for log messages. `readers`: returns the spools of the sender.
 
-        `read_again`: told of each that has been rewound.
+        `read_again`: called with each spool that was rewound.
         """
-        self._kafka, self._backlogs, self._read_again = kafka, backlogs, read_again
+        self._kafka, self._readers, self._read_again = kafka, readers, read_again
         self._volatile = False
-        self._mark: _Mark | None = None
+        self._snapshot: _Snapshot | None = None
         self._task: asyncio.Task[None] | None = None
-        self._asked = self._said = -_SAY_EVERY_S
-        self._given_up = 0
-        self._unkept: set[SpoolReader] = set()
+        self._queried_at = self._logged_at = -_LOG_INTERVAL_S
+        self._released = 0
+        self._unretained: set[SpoolReader] = set()
 
-    def note_link(self, volatile: bool, lost: bool) -> None:
-        """Keep what a broker that forgets acknowledges; read again what such a one has lost.
+    def note_connection(self, volatile: bool, lost: bool) -> None:
+        """Retain what a volatile broker acknowledges; read again what it has lost.
 
-        See `headstart.shipping.sender.OnLink`.
+        See `headstart.shipping.sender.OnConnect`.
         """
         self._volatile = volatile
         again = 0
-        for backlog in self._backlogs():
+        for reader in self._readers():
             if lost:
-                again += backlog.rewind()
-                self._read_again(backlog)
-            self._retain(backlog)
+                again += reader.rewind()
+                self._read_again(reader)
+            self._retain(reader)
         if lost:
-            self._mark = None
+            self._snapshot = None
             log.warning(
-                "the broker at %s has another log than before: %d events that it had acknowledged, "
-                "and that were not known to be taken in, are read again and sent; those that are "
-                "too old for that, or that are not there any more, are counted as lost",
+                "the broker at %s has lost its log: %d events that it had acknowledged, but that "
+                "were not known to be consumed, are sent again; those that are too old, or no "
+                "longer in the spool, are counted as lost",
                 self._kafka,
                 again,
             )
 
-    def add(self, backlog: SpoolReader) -> None:
-        """Keep what is acknowledged of a spool that is new here, where that is to be kept."""
+    def add(self, reader: SpoolReader) -> None:
+        """Retain the acknowledged events of a new spool, if the log is volatile."""
         if self._volatile:
-            self._retain(backlog)
+            self._retain(reader)
 
-    def _retain(self, backlog: SpoolReader) -> None:
+    def _retain(self, reader: SpoolReader) -> None:
         try:
-            backlog.retain(keep=self._volatile)
+            reader.retain(keep=self._volatile)
         except OSError as error:
-            if backlog not in self._unkept:
+            if reader not in self._unretained:
                 log.warning(
-                    "%s keeps nothing that is acknowledged, until its disk takes a mark: %s",
-                    backlog.folder,
+                    "%s cannot retain acknowledged events until its disk can be written: %s",
+                    reader.folder,
                     error,
                 )
-            self._unkept.add(backlog)
+            self._unretained.add(reader)
         else:
-            if backlog in self._unkept:
-                log.info("%s keeps what is acknowledged from now on", backlog.folder)
-            self._unkept.discard(backlog)
+            if reader in self._unretained:
+                log.info("%s retains acknowledged events from now on", reader.folder)
+            self._unretained.discard(reader)
 
-    def look(self) -> None:
-        """Ask what is taken in, if it is time and something is kept. Called often."""
+    def poll(self) -> None:
+        """Query the committed offsets, if that is due and events are retained. Called often."""
         if not self._volatile:
             return
         now = time.monotonic()
-        if now - self._asked < ASK_S or (self._task is not None and not self._task.done()):
+        if now - self._queried_at < QUERY_S or (self._task is not None and not self._task.done()):
             return
-        present = self._backlogs()
-        self._unkept.intersection_update(present)
-        for backlog in list(self._unkept):  # its disk was full, for one
-            self._asked = now
-            self._retain(backlog)
-        kept = [each for each in present if each.retained]
-        if kept:
-            self._asked = now
-            self._limit(kept)
-            self._task = asyncio.get_running_loop().create_task(self._ask(kept))
+        present = self._readers()
+        self._unretained.intersection_update(present)
+        for reader in list(self._unretained):  # its disk may have been full
+            self._queried_at = now
+            self._retain(reader)
+        retaining = [each for each in present if each.retained]
+        if retaining:
+            self._queried_at = now
+            self._limit(retaining)
+            self._task = asyncio.get_running_loop().create_task(self._query(retaining))
 
-    async def _ask(self, kept: Collection[SpoolReader]) -> None:
-        if self._mark is None:
-            self._mark = _Mark({each: each.marks.sent for each in kept}, dict(self.sender.ends))
-        mark = self._mark
+    async def _query(self, retaining: Collection[SpoolReader]) -> None:
+        if self._snapshot is None:
+            self._snapshot = _Snapshot(
+                {each: each.marks.acknowledged for each in retaining}, dict(self.sender.ends)
+            )
+        snapshot = self._snapshot
         committed = await self.sender.committed()
-        if committed is None or mark is not self._mark:
+        if committed is None or snapshot is not self._snapshot:
             return
-        for partition, end in mark.ends.items():
+        for partition, end in snapshot.ends.items():
             if any(offsets.get(partition, 0) < end for offsets in committed.values()):
                 return
-        self._mark = None
-        present = self._backlogs()
-        for backlog, sent in mark.sent.items():
-            if backlog in present:
-                backlog.take_in(sent)
+        self._snapshot = None
+        present = self._readers()
+        for reader, acknowledged in snapshot.acknowledged.items():
+            if reader in present:
+                reader.mark_consumed(acknowledged)
 
-    def _limit(self, kept: Collection[SpoolReader]) -> None:
-        over = sum(each.retained_bytes for each in kept) - RETAINED_BYTES
-        for backlog in kept:
-            while over > 0 and (count := backlog.give_up_oldest()):
-                self._given_up += count
-                over = sum(each.retained_bytes for each in kept) - RETAINED_BYTES
-        if self._given_up and time.monotonic() - self._said > _SAY_EVERY_S:
+    def _limit(self, retaining: Collection[SpoolReader]) -> None:
+        over = sum(each.retained_bytes for each in retaining) - RETAINED_BYTES
+        for reader in retaining:
+            while over > 0 and (count := reader.release_oldest()):
+                self._released += count
+                over = sum(each.retained_bytes for each in retaining) - RETAINED_BYTES
+        if self._released and time.monotonic() - self._logged_at > _LOG_INTERVAL_S:
             log.warning(
-                "%d acknowledged events are not kept any more, because no worker takes them in: "
+                "%d acknowledged events are no longer retained, because no worker consumes them: "
                 "they are lost if the embedded broker ends before one does",
-                self._given_up,
+                self._released,
             )
-            self._said, self._given_up = time.monotonic(), 0
+            self._logged_at, self._released = time.monotonic(), 0
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Stop querying."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -1,11 +1,10 @@
-"""Sends events of one topic: frames per key, an idempotent producer, order kept per key.
+"""Sends the events of one topic in frames per key, in order per key, with an idempotent producer.
 
-At most one frame of a key is under way, and what failed goes out again before anything newer of
-its key, whoever failed: so a receiver may drop what is at or below the last position it has seen
-of a spool and key. Where the broker has lost its log (`volatile`), everything that is queued is
-forgotten before anything is sent: the outbox adds the events again from an older one on. The frames
-that are due go out together, those of a partition as one record batch, of which one is under way at
-a time. Where the events wait is none of this module's business.
+At most one frame of a key is in flight, and a failed one is sent again before anything newer of its
+key: so a receiver may drop positions at or below the last one it has seen of a spool and key. If
+the broker has lost its log (`volatile_broker`), all queues are discarded before anything is sent:
+the buffer adds the events again, from an older one on. Frames that are due are sent together, those
+of a partition as one record batch, of which one is in flight at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from headstart.codecs import Compression
 from headstart.events.frames import cut_frames, encode_frame
-from headstart.kafka_producer import partition_for_key
+from headstart.partitioner import partition_for_key
 from headstart.shipping.producer_connection import LiveProducer, ProducerConnection
 from headstart.spool.layout import CLIENT_ID
 
@@ -28,37 +27,37 @@ FRAME_EVENTS: Final = 200
 
 
 class Receipt(Protocol):
-    """What the sender tells about an event to whoever keeps it."""
+    """The callbacks of an event's owner."""
 
     def delivered(self) -> None:
         """Note that the broker has the event."""
         ...
 
     def refused(self, event: bytes, reason: str) -> None:
-        """Note that it will never be sent."""
+        """Note that the event will never be sent."""
         ...
 
     def expired(self) -> bool:
-        """Whether it is too old to be sent."""
+        """Return whether the event is too old to be sent."""
         ...
 
 
 class _Queue:
     """The events of one key that the broker does not have yet, oldest first.
 
-    `most` of them make a frame; `alone`: it has a record batch to itself.
+    `max_events`: of a frame. `own_batch`: the frame needs a record batch to itself.
     """
 
-    __slots__ = ("alone", "events", "linger_s", "most")
+    __slots__ = ("events", "linger_s", "max_events", "own_batch")
 
     def __init__(self, linger_s: float) -> None:
         self.linger_s = linger_s
         self.events: deque[tuple[bytes, Receipt]] = deque()
-        self.most, self.alone = FRAME_EVENTS, False
+        self.max_events, self.own_batch = FRAME_EVENTS, False
 
 
 class _Frame(NamedTuple):
-    """A frame under way. `others`: whether more events of its key waited behind it."""
+    """A frame in flight. `others`: whether more events of its key waited behind it."""
 
     key: bytes
     queue: _Queue
@@ -66,15 +65,15 @@ class _Frame(NamedTuple):
     others: bool
 
 
-OnLink = Callable[[bool, bool], None]
-"""Told of each new link: whether the log is a volatile one, and whether it is another one than the
-last link's, so that what was acknowledged is lost and what was queued is forgotten."""
-_Lane = tuple[int, bool]
-"""A partition, and whether its record batch is compressed."""
+OnConnect = Callable[[bool, bool], None]
+"""Called with each new producer: whether its log is volatile, and whether that is another log than
+the last producer's, so that acknowledged events are lost and the queues were discarded."""
+_BatchSlot = tuple[int, bool]
+"""A partition, and whether its record batch is compressed; one batch each is in flight."""
 
 
 class Sender:
-    """A queue per key, and one task that sends what is due."""
+    """A queue per key, and one task that sends the frames that are due."""
 
     def __init__(
         self,
@@ -83,34 +82,36 @@ class Sender:
         compression: Compression | None = None,
         client_id: str = CLIENT_ID,
         where: str = "in memory",
-        on_link: OnLink | None = None,
+        on_connect: OnConnect | None = None,
     ) -> None:
-        """`where`: where events wait while no broker answers, for the log."""
-        lives = on_link is not None
-        self._linking = ProducerConnection(kafka, topic, compression, client_id, where, lives=lives)
-        self._on_link = on_link
-        self._link: LiveProducer | None = None
+        """`where`: where events wait while no broker answers, for log messages."""
+        lives = on_connect is not None
+        self._connection = ProducerConnection(
+            kafka, topic, compression, client_id, where, lives=lives
+        )
+        self._on_connect = on_connect
+        self._producer: LiveProducer | None = None
         self._epoch: int | None = None
-        self._linked = self._wants_link = False
+        self._connected = self._wants_producer = False
         self.waiting_bytes = 0
         self.ends: dict[int, int] = {}
-        """Offset behind the last record that this log acknowledged, by partition."""
+        """Offset after the last record that this log acknowledged, by partition."""
         self._queues: dict[bytes, _Queue] = {}
         self._due: dict[bytes, _Queue] = {}
-        """Keys of which a frame is to go out, in the order in which it is their turn."""
-        self._cuts: dict[tuple[float, int], list[bytes]] = {}
-        """Keys whose frame fills until then."""
-        self._busy: set[_Lane] = set()
+        """Keys with a frame to send, in order."""
+        self._lingering: dict[tuple[float, int], list[bytes]] = {}
+        """Keys whose frame lingers, by (linger, index of the linger period)."""
+        self._busy: set[_BatchSlot] = set()
         self._task: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
         self._closed = False
 
     def add(self, key: bytes, event: bytes, receipt: Receipt, linger_s: float) -> None:
-        """Queue one event; a frame that is not full waits up to `linger_s` for others of its key.
+        """Queue one event; a partial frame waits up to `linger_s` seconds for others of its key.
 
-        Raises what ended the sender unexpectedly.
+        Raises the error that ended the sender.
         """
-        self.check()
+        self.raise_if_failed()
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue(linger_s)
@@ -118,146 +119,146 @@ class Sender:
         queue.events.append((event, receipt))
         self.waiting_bytes += len(event)
 
-    def check(self) -> None:
-        """Raise what ended the sender unexpectedly: what it had will not be sent."""
+    def raise_if_failed(self) -> None:
+        """Raise the unexpected error that ended the sender, if any."""
         if self._failed is not None:
             raise self._failed
 
     def _linger(self, key: bytes, queue: _Queue) -> None:
-        """Have a frame of a key go out at the next cut.
+        """Make a frame of a key due at the end of the linger period.
 
-        Those of all keys are cut together: what is sent at once is one request to a broker, and
-        each wakes the broker, and whoever waits there.
+        The frames of all keys become due together: they are sent in one request, and each request
+        wakes the broker and its consumers.
         """
         if queue.linger_s <= 0.0:
-            self._now_due(key, queue)
+            self._mark_due(key, queue)
             return
         loop = asyncio.get_running_loop()
-        cut = queue.linger_s, int(loop.time() // queue.linger_s) + 1
-        if cut not in self._cuts:
-            self._cuts[cut] = []
-            loop.call_at(cut[0] * cut[1], self._cut, cut)
-        self._cuts[cut].append(key)
+        period = queue.linger_s, int(loop.time() // queue.linger_s) + 1
+        if period not in self._lingering:
+            self._lingering[period] = []
+            loop.call_at(period[0] * period[1], self._end_linger, period)
+        self._lingering[period].append(key)
 
-    def _cut(self, cut: tuple[float, int]) -> None:
-        for key in self._cuts.pop(cut, ()):
-            self._now_due(key, self._queues[key])
+    def _end_linger(self, period: tuple[float, int]) -> None:
+        for key in self._lingering.pop(period, ()):
+            self._mark_due(key, self._queues[key])
 
-    def _now_due(self, key: bytes, queue: _Queue) -> None:
+    def _mark_due(self, key: bytes, queue: _Queue) -> None:
         self._due[key] = queue
-        self._go_on()
+        self._ensure_running()
 
-    def _go_on(self) -> None:
-        wanted = self._due or self._wants_link
+    def _ensure_running(self) -> None:
+        wanted = self._due or self._wants_producer
         if wanted and not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._send())
-            self._task.add_done_callback(self._note)
+            self._task.add_done_callback(self._note_end)
 
-    def _note(self, task: asyncio.Task[None]) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._failed = task.exception()
 
     async def _send(self) -> None:
-        """Send what is due, as far as its partition has nothing under way."""
-        while self._due or self._wants_link:
-            link = await self._current_link()
-            await asyncio.sleep(0)  # what is added now goes along
-            batches = self._batches(link)
+        """Send the frames that are due, if their partition has none in flight."""
+        while self._due or self._wants_producer:
+            live = await self._current_producer()
+            await asyncio.sleep(0)  # events added now are sent too
+            batches = self._batches(live)
             if not batches:
-                return  # an acknowledgement goes on
-            for lane, (batch, frames) in batches.items():
-                self._busy.add(lane)
-                await self._give(link, lane, batch, frames)
+                return  # the next acknowledgement continues
+            for slot, (batch, frames) in batches.items():
+                self._busy.add(slot)
+                await self._send_batch(live, slot, batch, frames)
 
-    async def _current_link(self) -> LiveProducer:
-        """Return a link that works, once everybody knows which log it leads to.
+    async def _current_producer(self) -> LiveProducer:
+        """Return a live producer, after `on_connect` for a new one.
 
-        Only the one task that sends comes here, and what an older link had under way has failed by
-        then: so nothing of what is forgotten can come back.
+        Only the sending task calls this, when all batches of the last producer have failed: so no
+        discarded frame can return.
         """
-        link = await self._linking.link()
-        self._wants_link = False
-        if link is not self._link:
-            self._link = link
-            epoch = None if link.life is None else link.life.epoch
-            lost = self._linked and epoch != self._epoch
-            self._linked, self._epoch = True, epoch
+        live = await self._connection.get()
+        self._wants_producer = False
+        if live is not self._producer:
+            self._producer = live
+            epoch = None if live.life is None else live.life.epoch
+            lost = self._connected and epoch != self._epoch
+            self._connected, self._epoch = True, epoch
             if lost:
-                self._forget()
-            if self._on_link is not None:
-                self._on_link(epoch is not None, lost)
-        return link
+                self._discard_queues()
+            if self._on_connect is not None:
+                self._on_connect(epoch is not None, lost)
+        return live
 
-    def _forget(self) -> None:
-        """Forget all that is queued: it is going to be added again, behind what is older."""
-        for pending in (self._queues, self._due, self._cuts, self._busy, self.ends):
+    def _discard_queues(self) -> None:
+        """Discard all queues: their events are added again, after older ones."""
+        for pending in (self._queues, self._due, self._lingering, self._busy, self.ends):
             pending.clear()
         self.waiting_bytes = 0
 
     async def committed(self) -> dict[str, Mapping[int, int]] | None:
-        """Return what consumers have committed of this log; None where it cannot be told now.
+        """Return the committed offsets of the consumer groups; None if not available now.
 
-        A link that is gone is replaced meanwhile, though there may be nothing to send.
+        A broken producer is replaced meanwhile, even if there is nothing to send.
         """
-        life = None if self._link is None or self._link.broken else self._link.life
+        life = None if self._producer is None or self._producer.broken else self._producer.life
         if life is None:
-            self._wants_link = True
-            self._go_on()
+            self._wants_producer = True
+            self._ensure_running()
             return None
         try:
-            return await life.committed(self._linking.topic, sorted(self.ends))
+            return await life.committed(self._connection.topic, sorted(self.ends))
         except KafkaError:
             return None
 
-    async def _give(
-        self, link: LiveProducer, lane: _Lane, batch: Any, frames: Sequence[_Frame]
+    async def _send_batch(
+        self, live: LiveProducer, slot: _BatchSlot, batch: Any, frames: Sequence[_Frame]
     ) -> None:
-        """Give a record batch to the producer."""
-        partition, packed = lane
+        """Send a record batch."""
+        partition, compressed = slot
         try:
-            if link.broken:
-                raise KafkaError("the producer has ended")
-            topic = self._linking.topic
-            future = await link.producer.send(batch, topic, partition, packed=packed)
+            if live.broken:
+                raise KafkaError("the producer was stopped")
+            topic = self._connection.topic
+            future = await live.producer.send(batch, topic, partition, compressed=compressed)
         except KafkaError as error:
-            self._linking.drop(link, error)
-            self._again(lane, frames)
+            self._connection.drop(live, error)
+            self._retry(slot, frames)
             return
-        link.under_way.add(future)
-        future.add_done_callback(partial(self._answered, link, lane, frames))
+        live.in_flight.add(future)
+        future.add_done_callback(partial(self._store_answer, live, slot, frames))
 
-    def _batches(self, link: LiveProducer) -> dict[_Lane, tuple[Any, list[_Frame]]]:
-        """Return record batches of what is due, by lane; what does not fit in stays due."""
-        found: dict[_Lane, tuple[Any, list[_Frame]]] = {}
+    def _batches(self, live: LiveProducer) -> dict[_BatchSlot, tuple[Any, list[_Frame]]]:
+        """Return record batches of the due frames; those that do not fit stay due."""
+        found: dict[_BatchSlot, tuple[Any, list[_Frame]]] = {}
         full = set(self._busy)
         for key, queue in list(self._due.items()):
-            partition = partition_for_key(key, link.partitions)
-            if all((partition, packed) in full for packed in link.producer.kinds):
+            partition = partition_for_key(key, live.partitions)
+            if all((partition, compressed) in full for compressed in live.producer.kinds):
                 continue
             events = self._next_frame(key, queue)
             if not events:
                 continue
             value = encode_frame(events)
-            lane = partition, link.producer.packs(len(value))
-            if lane in full or (queue.alone and lane in found):
+            slot = partition, live.producer.compresses(len(value))
+            if slot in full or (queue.own_batch and slot in found):
                 continue
-            batch, frames = found.get(lane) or (link.producer.batch(packed=lane[1]), [])
+            batch, frames = found.get(slot) or (live.producer.batch(compressed=slot[1]), [])
             if batch.append(key=key, value=value, timestamp=None) is None:
-                full.add(lane)
+                full.add(slot)
                 continue
-            if queue.alone:
-                full.add(lane)
-            found[lane] = batch, frames
+            if queue.own_batch:
+                full.add(slot)
+            found[slot] = batch, frames
             frames.append(_Frame(key, queue, len(events), len(queue.events) > len(events)))
             del self._due[key]
         return found
 
     def _next_frame(self, key: bytes, queue: _Queue) -> list[bytes]:
-        """Return the events of a key's next frame; the key goes where there is none."""
+        """Return the events of a key's next frame; delete the key if there are none."""
         events = queue.events
         while events and events[0][1].expired():
             self._refuse(queue, "too old")
-        frame = next(cut_frames((event for event, _ in events), queue.most), [])
+        frame = next(cut_frames((event for event, _ in events), queue.max_events), [])
         if not frame:
             del self._due[key], self._queues[key]
         return frame
@@ -267,75 +268,79 @@ class Sender:
         self.waiting_bytes -= len(event)
         receipt.refused(event, reason)
 
-    def _answered(
-        self, link: LiveProducer, lane: _Lane, frames: Sequence[_Frame], future: asyncio.Future[Any]
+    def _store_answer(
+        self,
+        live: LiveProducer,
+        slot: _BatchSlot,
+        frames: Sequence[_Frame],
+        future: asyncio.Future[Any],
     ) -> None:
-        link.under_way.discard(future)
+        live.in_flight.discard(future)
         error = KafkaError("given up") if future.cancelled() else future.exception()
         if self._closed:
             return
         try:
             if error is None:
-                if link.life is not None:
-                    self.ends[lane[0]] = future.result().offset + len(frames)
-                self._delivered(lane, frames)
+                if live.life is not None:
+                    self.ends[slot[0]] = future.result().offset + len(frames)
+                self._on_acknowledged(slot, frames)
             else:
-                self._refused(link, lane, frames, error)
+                self._on_error(live, slot, frames, error)
         except BaseException as unexpected:  # asyncio would only log it
             self._failed = unexpected
 
-    def _refused(
-        self, link: LiveProducer, lane: _Lane, frames: Sequence[_Frame], error: BaseException
+    def _on_error(
+        self, live: LiveProducer, slot: _BatchSlot, frames: Sequence[_Frame], error: BaseException
     ) -> None:
         if isinstance(error, MessageSizeTooLargeError):
             if len(frames) == frames[0].events == 1:
                 size = len(frames[0].queue.events[0][0])
-                reason = f"the broker takes no record of {size} bytes: {error}"
+                reason = f"the broker refuses a record of {size} bytes: {error}"
                 self._refuse(frames[0].queue, reason)
-            _make_smaller(frames)
+            _reduce_frames(frames)
         elif isinstance(error, KafkaError):
-            self._linking.drop(link, error)
+            self._connection.drop(live, error)
         else:
             raise error
-        self._again(lane, frames)
+        self._retry(slot, frames)
 
-    def _delivered(self, lane: _Lane, frames: Sequence[_Frame]) -> None:
-        self._busy.discard(lane)
+    def _on_acknowledged(self, slot: _BatchSlot, frames: Sequence[_Frame]) -> None:
+        self._busy.discard(slot)
         for key, queue, events, others in frames:
             for _ in range(events):
                 event, receipt = queue.events.popleft()
                 self.waiting_bytes -= len(event)
                 receipt.delivered()
-            queue.most, queue.alone = FRAME_EVENTS, False
+            queue.max_events, queue.own_batch = FRAME_EVENTS, False
             if not queue.events:
                 del self._queues[key]
             elif others:
                 self._due[key] = queue
-            else:  # what has come since waits as the first one did
+            else:  # events added since linger too
                 self._linger(key, queue)
-        self._go_on()
+        self._ensure_running()
 
-    def _again(self, lane: _Lane, frames: Sequence[_Frame]) -> None:
-        """Have frames go out once more, before anything else."""
-        self._busy.discard(lane)
+    def _retry(self, slot: _BatchSlot, frames: Sequence[_Frame]) -> None:
+        """Make failed frames due again, before all others."""
+        self._busy.discard(slot)
         self._due = {frame.key: frame.queue for frame in frames} | self._due
-        self._go_on()
+        self._ensure_running()
 
     async def close(self) -> None:
-        """Stop at once. What was not acknowledged stays with whoever keeps it."""
+        """Stop at once; events that were not acknowledged stay with their owner."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._queues.clear()
         self._due.clear()
-        self._cuts.clear()
-        await self._linking.close()
+        self._lingering.clear()
+        await self._connection.close()
 
 
-def _make_smaller(frames: Sequence[_Frame]) -> None:
-    """Have frames that the broker found too large go out by themselves, then halved."""
+def _reduce_frames(frames: Sequence[_Frame]) -> None:
+    """Send frames that the broker found too large in batches of their own, then halved."""
     for frame in frames:
-        if frame.queue.alone:
-            frame.queue.most = max(1, frame.events // 2)
-        frame.queue.alone = True
+        if frame.queue.own_batch:
+            frame.queue.max_events = max(1, frame.events // 2)
+        frame.queue.own_batch = True

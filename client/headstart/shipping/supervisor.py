@@ -1,8 +1,8 @@
-"""Sees to it that somebody ships a directory while this process has a spool in it.
+"""Ensures that a directory is shipped while this process has a spool in it.
 
-One thread per directory and process waits for the directory's lock, which the kernel hands over
-the moment that its holder dies. Who gets it starts the shared process, which inherits the lock,
-or ships in the thread itself. The shared process holds no event that is not on disk.
+One thread per directory and process waits for the directory's lock, which the kernel releases the
+moment its holder dies. The thread that gets it starts the shared process, which inherits the lock,
+or ships the directory itself. The shared process holds no event that is not on disk.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("headstart")
 
 Mode = Literal["process", "thread", "none"]
-"""Who ships: a process shared by the host's executors, a thread of this one, or somebody else."""
+"""What ships: a process shared by the host's executors, a thread of this one, or neither."""
 
 _QUICK_S: Final = 1.0
 _PAUSE_S: Final = 0.5
 _QUICK_ENDS: Final = 3
-"""A shared process that ends sooner than this, so often in a row, cannot be started here."""
+"""A shared process that ends within `_QUICK_S`, so often in a row, cannot be started here."""
 
 
 class ShipperSupervisor:
-    """Keeps one directory shipped, from the first `join` to the last `leave`."""
+    """Keeps a shipper of one directory running, from the first `join` to the last `leave`."""
 
     def __init__(self, directory: Path, mode: Mode) -> None:
         self.directory, self.mode = directory, mode
@@ -48,10 +48,10 @@ class ShipperSupervisor:
         self._lock = -1
         self._shipper: Shipper | None = None
         self._changed = threading.Lock()
-        self._kept = threading.Event()
+        self._shipping = threading.Event()
 
     def join(self) -> None:
-        """Begin to keep, where nobody of this process does yet."""
+        """Start the supervising thread if there is none yet."""
         with self._changed:
             self._users += 1
             if self.mode == "none" or self._thread is not None:
@@ -63,7 +63,7 @@ class ShipperSupervisor:
                 self._thread = None
 
     def leave(self, wait_s: float) -> None:
-        """Stop keeping when nobody needs it; wait up to `wait_s` for a thread that ships."""
+        """Stop after the last user; wait up to `wait_s` seconds for a thread that ships."""
         with self._changed:
             self._users -= 1
             thread = self._thread if self._shipper is not None and not self._users else None
@@ -75,54 +75,51 @@ class ShipperSupervisor:
         """Whether a thread of this process ships."""
         return self._shipper is not None
 
-    def wait_until_kept(self, timeout_s: float) -> None:
-        """Wait until somebody ships: a process that ends sooner would start nobody."""
+    def wait_until_shipping(self, timeout_s: float) -> None:
+        """Wait until it is shipped: a process that ends sooner would start no shipper."""
         if self._thread is not None:
-            self._kept.wait(timeout_s)
+            self._shipping.wait(timeout_s)
 
     def _run(self) -> None:
-        quick = 0  # ends in a row that came at once
-        while self._goes_on():
+        quick = 0  # consecutive quick ends
+        while self._is_needed():
             began = time.monotonic()
             try:
-                self._keep_once(in_thread=self.mode == "thread" or quick >= _QUICK_ENDS)
+                self._supervise_once(in_thread=self.mode == "thread" or quick >= _QUICK_ENDS)
                 at_once = time.monotonic() - began < _QUICK_S
             except Exception as error:
-                log.error("shipping %s stopped, and starts again: %r", self.directory, error)
+                log.error("shipper of %s failed, restarting: %r", self.directory, error)
                 at_once = True
                 time.sleep(_PAUSE_S)
             quick = quick + 1 if at_once else 0
 
-    def _goes_on(self) -> bool:
+    def _is_needed(self) -> bool:
         with self._changed:
             if self._users == 0:
                 self._thread = None  # the next `join` starts another
             return self._users > 0
 
-    def _wanted(self) -> bool:
-        return self._users > 0
-
-    def _keep_once(self, *, in_thread: bool) -> None:
-        """Wait until nobody ships, then see to it that somebody does."""
+    def _supervise_once(self, *, in_thread: bool) -> None:
+        """Wait until no process ships the directory, then start a shipper."""
         with self._opened() as lock:
             if not try_lock(lock):
-                self._kept.set()  # another process ships
+                self._shipping.set()  # another process ships
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            self._kept.clear()
-            if not self._wanted() or not is_current(self.directory, lock):
-                return  # of a deleted file anybody may have the lock: look again
+            self._shipping.clear()
+            if not self._users or not is_current(self.directory, lock):
+                return  # the lock file was deleted and is worthless: try again
             if in_thread:
                 note_shipper(lock)
                 self._ship(lock)
             else:
                 self._start_process(lock)
-                self._kept.set()
+                self._shipping.set()
         if not in_thread:
             self._await_end()
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        """Open the lock's file for a block, in a way that no fork keeps it."""
+        """Open the lock file for a block, so that no fork inherits it."""
         with _opening:
             lock = self._lock = open_lock(self.directory)
         try:
@@ -133,22 +130,22 @@ class ShipperSupervisor:
                 os.close(lock)
 
     def _ship(self, lock: int) -> None:
-        # Not above: an executor beside a shared shipper never needs a Kafka client, nor this loop.
+        # Imported here: an executor beside a shared shipper needs no Kafka client and no loop.
         import asyncio
 
         from headstart.shipping.shipper import Shipper
 
         self._shipper = Shipper(self.directory, lock=lock)
-        self._kept.set()
+        self._shipping.set()
         try:
-            asyncio.run(self._shipper.run(lambda: not self._wanted()))
+            asyncio.run(self._shipper.run(lambda: not self._users))
         finally:
             self._shipper.close()
             self._shipper = None
 
     def _start_process(self, lock: int) -> None:
-        """Start the shared process, which inherits the lock, and outlives this one."""
-        import subprocess  # which few of a host's executors come to
+        """Start the shared process, which inherits the lock and outlives this one."""
+        import subprocess  # few of a host's executors need it
 
         home = str(Path(__file__).parents[2])
         argv = [sys.executable, "-P", "-c", _PROGRAM, home, str(self.directory), str(lock)]
@@ -171,12 +168,12 @@ class ShipperSupervisor:
             os.close(log_file)
 
     def _await_end(self) -> None:
-        """Wait for the lock of the shared process without taking it from a successor."""
+        """Wait for the end of the shared process, without taking the lock from a successor."""
         with self._opened() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
 
     def abandon(self) -> None:
-        """Close what a fork has inherited: its parent goes on shipping, it does not."""
+        """Close what a forked child has inherited: only its parent ships."""
         if self._lock >= 0:
             os.close(self._lock)
         if self._shipper is not None:
@@ -184,7 +181,7 @@ class ShipperSupervisor:
 
 
 def ship_leftovers(directory: Path, kafka: str) -> bool:
-    """Start the shared process where a directory has spools for a broker and no process ships them.
+    """Start the shared process if a directory has spools for a broker and no process ships them.
 
     Brokers are compared by port, because one host has several names. For spools of other brokers
     alone nothing is started: it would wait for them and block `headstart ship --kafka`. Returns
@@ -213,7 +210,7 @@ def _spooled_ports(directory: Path) -> set[int]:
 
 
 SHIPPER_LOG: Final = "shipper.log"
-"""What the shared process has to say, in the directory that it ships."""
+"""The log file of the shared process, in the directory that it ships."""
 _LOG_BYTES: Final = 1 << 20
 _START_S: Final = 60.0
 _PROGRAM: Final = (
@@ -222,26 +219,26 @@ _PROGRAM: Final = (
 )
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
-_keepers: dict[tuple[Path, Mode], ShipperSupervisor] = {}
+_supervisors: dict[tuple[Path, Mode], ShipperSupervisor] = {}
 _guard = threading.Lock()
 _opening = threading.Lock()
-"""Held while a lock's file is opened or closed, and by who forks: a child that had the file by a
-number that nobody knows of would hold the lock for as long as it lives."""
+"""Held while a lock file is opened or closed, and during a fork: a child that inherits a descriptor
+that is not recorded in `_lock` would hold the lock for as long as it lives."""
 
 
-def keeper(directory: Path, mode: Mode) -> ShipperSupervisor:
-    """Return this process's keeper of a directory."""
+def shipper_supervisor(directory: Path, mode: Mode) -> ShipperSupervisor:
+    """Return this process's supervisor of a directory."""
     with _guard:
-        return _keepers.setdefault((directory, mode), ShipperSupervisor(directory, mode))
+        return _supervisors.setdefault((directory, mode), ShipperSupervisor(directory, mode))
 
 
 def _after_fork() -> None:
     global _guard  # noqa: PLW0603 - the parent's may be held by a thread that is not here
     _opening.release()
     _guard = threading.Lock()
-    for each in _keepers.values():
+    for each in _supervisors.values():
         each.abandon()
-    _keepers.clear()
+    _supervisors.clear()
 
 
 os.register_at_fork(

@@ -1,9 +1,9 @@
-"""A broker that keeps its log in memory: one life of it, told from the next by its log epoch.
+"""Recognises the lives of a broker that keeps its log in memory, by their log epochs.
 
-`headstart up` marks the log epoch of its embedded broker as volatile. What such a broker has
-acknowledged is lost with its process, so a sender must know which process it talks to: a
-`BrokerLife` is one connection to it, of which the epoch was read while it stood. Nothing is sent
-over another connection, not even by the producer's own retries, before the epoch is read again.
+`headstart up` marks the log epoch of its embedded broker as volatile. Events that such a broker
+acknowledged are lost with its process, so a sender must know which process it talks to. A
+`BrokerLife` is one connection to it; the epoch was read while that was open. Nothing is sent over
+another connection, not even by the producer's own retries, before the epoch is read again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 EPOCHS: Final = "headstart.epochs"
 EVENTS: Final = "headstart.events"
 GROUPS: Final = ("headstart-episodes", "headstart-thresholds")
-"""Consumer groups whose committed offsets say that an event cannot be lost any more."""
+"""Consumer groups: an event below both committed offsets cannot be lost any more."""
 _READ_S: Final = 10.0
 
 
 class BrokerLife:
-    """One life of a broker that forgets: its log epoch, and the connections that belong to it."""
+    """One life of a volatile broker: its log epoch, and a connection to it."""
 
     def __init__(self, epoch: int, clients: Sequence[Any], node: int) -> None:
         self.epoch = epoch
@@ -34,9 +34,9 @@ class BrokerLife:
     async def committed(
         self, topic: str, partitions: Sequence[int]
     ) -> dict[str, Mapping[int, int]]:
-        """Return the committed offsets of `GROUPS`, by partition where there is one.
+        """Return the committed offsets of `GROUPS`, by partition.
 
-        Raises `KafkaError` where this life is over, or the broker refuses.
+        Raises `KafkaError` if this life is over, or the broker returns an error.
         """
         found: dict[str, Mapping[int, int]] = {}
         for group in GROUPS:
@@ -56,13 +56,13 @@ class BrokerLife:
 async def volatile_life(
     kafka: str, producers: Sequence[AIOKafkaProducer], lost: Callable[[], None]
 ) -> BrokerLife | None:
-    """Return the life that producers are connected to; None where the log is a durable one.
+    """Return the life that producers are connected to; None if the log is durable.
 
     From then on the producers use their present connections only; `lost` is called when one of
-    these has closed. Raises `KafkaError` where the log has no epoch yet, or the broker went away.
+    them closes. Raises `KafkaError` if the log has no epoch yet, or the broker went away.
     """
     if all(producer._txn_manager is not None for producer in producers):
-        return None  # a broker that gives producer ids is no embedded one: ask nothing more of it
+        return None  # a broker that assigns producer ids is not the embedded one
     clients = [producer.client for producer in producers]
     nodes = [broker.nodeId for broker in clients[0].cluster.brokers()]
     if len(nodes) != 1:
@@ -79,30 +79,27 @@ async def volatile_life(
 
 
 async def require_epoch(kafka: str, producer: AIOKafkaProducer) -> None:
-    """Return where the log has an epoch, or the broker gives producer ids, as no embedded one does.
-
-    Raises `KafkaError` where there is no epoch yet, or the broker went away.
-    """
+    """Raise `KafkaError` if an embedded broker's log has no epoch yet, or the broker went away."""
     if producer._txn_manager is None:
         await _read_epoch(kafka)
 
 
 def _pin(client: Any, node: int, lost: Callable[[], None]) -> None:
-    """Have a client use the connection that it has, and no other one.
+    """Have a client use its present connection only.
 
-    Raises `KafkaConnectionError` where that is closed already: the epoch may be a later life's.
+    Raises `KafkaConnectionError` if that is closed: the epoch may be of a later life.
     """
     connections = client._conns
     pinned = next((conn for (at, _group), conn in connections.items() if at == node), None)
     if pinned is None or not pinned.connected():
         raise KafkaConnectionError("the broker closed the connection")
-    told = client._on_connection_closed
+    original = client._on_connection_closed
 
     async def get(at: Any, *, group: Any = None, no_hint: bool = False) -> Any:  # noqa: ARG001
         return pinned if at == node and pinned.connected() else None
 
     def closed(connection: Any, reason: Any) -> None:
-        told(connection, reason)
+        original(connection, reason)
         lost()
 
     pinned._on_close_cb = closed
@@ -110,9 +107,9 @@ def _pin(client: Any, node: int, lost: Callable[[], None]) -> None:
 
 
 async def _read_epoch(kafka: str) -> int | None:
-    """Return the log epoch where it is marked as volatile, else None.
+    """Return the log epoch if it is marked as volatile, else None.
 
-    Raises `UnknownTopicOrPartitionError` where there is none yet: topics are being created.
+    Raises `UnknownTopicOrPartitionError` if there is none yet: topics are being created.
     """
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka, enable_auto_commit=False, fetch_max_wait_ms=50
@@ -133,13 +130,13 @@ async def _read_epoch(kafka: str) -> int | None:
 
 
 async def _last_record(consumer: AIOKafkaConsumer) -> bytes | None:
-    place = TopicPartition(EPOCHS, 0)
-    consumer.assign([place])
-    await consumer.seek_to_beginning(place)
+    partition = TopicPartition(EPOCHS, 0)
+    consumer.assign([partition])
+    await consumer.seek_to_beginning(partition)
     last: bytes | None = None
     while True:
-        for records in (await consumer.getmany(place, timeout_ms=200)).values():
+        for records in (await consumer.getmany(partition, timeout_ms=200)).values():
             last = records[-1].value
-        end = consumer.highwater(place)
-        if end is not None and await consumer.position(place) >= end:
+        end = consumer.highwater(partition)
+        if end is not None and await consumer.position(partition) >= end:
             return last

@@ -1,9 +1,9 @@
-"""How an append wakes the shipper of its directory, in any process, without either of them polling.
+"""Wakes the shipper of a directory after an append, across processes, without polling.
 
-The first byte of `DIR/ship.lock` says that the shipper sleeps. Who appends and finds it set clears
-it and writes the name of its spool into the pipe `DIR/bell`. Who appends after a silence does so
-whatever the byte says: the shipper reads only the spools that it has lately had events of. A ring
-that is missed costs no more than one of the shipper's own looks.
+The first byte of `DIR/ship.lock` is set while the shipper sleeps. An emitter that appends and finds
+it set clears it and writes the name of its spool into the pipe `DIR/bell`. After an idle period it
+writes the name whatever the byte says, as the shipper polls only recently active spools. A missed
+wake-up is delayed until the shipper's next poll of idle spools.
 """
 
 from __future__ import annotations
@@ -18,26 +18,23 @@ from headstart.spool.locks import LOCK_FILE, is_in_place, open_lock
 
 _BELL_FILE: Final = "bell"
 QUIET_MS: Final = 100
-"""After so long without an event a process rings with the next, even if the shipper is awake."""
+"""After so many ms without an event a process writes its name, even if the shipper is awake."""
 _PIPE_BYTES: Final = 1 << 16
 
 
 class WakeupPipe:
-    """Both ends: emitters `ring`, the shipper says that it `sleeps` and hears who rang."""
+    """Both ends: emitters `wake` and `notify`; the shipper arms it and reads names."""
 
     def __init__(self, directory: Path, name: str = "") -> None:
-        """Open the pipe and the flag; `name` is the spool whose events are told of.
-
-        Raises `OSError`.
-        """
+        """Open the pipe and the flag. `name`: the emitter's spool. Raises `OSError`."""
         self.directory, self.name = directory, name
-        self._said = f"{name}\n".encode()
+        self._message = f"{name}\n".encode()
         pipe = directory / _BELL_FILE
-        if pipe.exists() and not pipe.is_fifo():  # what some ways of copying make of it
+        if pipe.exists() and not pipe.is_fifo():  # a copied directory may have a file here
             pipe.unlink(missing_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkfifo(pipe, 0o600)
-        # Open for both: neither side waits for the other, and nobody sees an end of file.
+        # Open for both: neither side waits for the other, or sees an end of file.
         self.pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         lock = open_lock(directory)
         try:
@@ -46,41 +43,41 @@ class WakeupPipe:
         finally:
             os.close(lock)
 
-    def in_place(self) -> bool:
-        """Whether both files are still the directory's own: somebody may have deleted them."""
+    def is_current(self) -> bool:
+        """Return whether both files are still in the directory; they may have been deleted."""
         pipe, lock = self._opened
         return is_in_place(self.directory / _BELL_FILE, pipe) and is_in_place(
             self.directory / LOCK_FILE, lock
         )
 
-    def ring(self) -> None:
-        """Wake the shipper where it sleeps."""
+    def wake(self) -> None:
+        """Wake the shipper if it sleeps."""
         if self._flag[0]:
-            self.announce()
+            self.notify()
 
-    def announce(self) -> None:
-        """Have the shipper look at this spool, asleep or not."""
+    def notify(self) -> None:
+        """Have the shipper read this spool, asleep or not."""
         self._flag[0] = 0
-        with contextlib.suppress(BlockingIOError):  # full: it is being rung already
-            os.write(self.pipe, self._said)
+        with contextlib.suppress(BlockingIOError):  # full: the shipper is being woken already
+            os.write(self.pipe, self._message)
 
-    def sleeps(self) -> None:
-        """Ask for the next append to ring. What was appended before must be looked for after."""
+    def arm(self) -> None:
+        """Have the next append wake the shipper, which must poll once more after this call."""
         self._flag[0] = 1
 
-    def wakes(self) -> None:
-        """Ask for no more rings."""
+    def disarm(self) -> None:
+        """Stop further wake-ups."""
         self._flag[0] = 0
 
-    def heard(self) -> set[str]:
-        """Return who rang since the last time."""
+    def read_names(self) -> set[str]:
+        """Return the names of the spools that were written since the last call."""
         try:
             return set(os.read(self.pipe, _PIPE_BYTES).decode(errors="replace").splitlines())
         except BlockingIOError:
             return set()
 
     def close(self) -> None:
-        """Let go of both. Twice is harmless."""
+        """Close both. Idempotent."""
         if self.pipe >= 0:
             os.close(self.pipe)
             self._flag.close()

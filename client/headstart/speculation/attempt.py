@@ -1,26 +1,24 @@
-"""One guessed call run early: committed at most once if the real call matches, else thrown away.
+"""One guessed call run early: its result is used at most once if the real call matches.
 
-Either way the prediction is logged with its outcome, also when the decision was not to run it, so
-that every policy can be judged on the same log. The decision itself is the speculator's.
+The prediction is logged with its outcome, also if it was not run, so that every policy can be
+evaluated on the same log. The speculator makes the decision.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
-import orjson
-
+from headstart.speculation.argument_equality import same_arguments
 from headstart.speculation.decision import SpeculationDecision
-from headstart.speculation.guessed_call import GuessFailed, NoAwaitable, awaited, marked_as_error
+from headstart.speculation.guessed_call import GuessFailed, NotAwaitable, make_call, marked_as_error
 from headstart.speculation.prediction_log import PredictionLog
 
 DISCARD_S: Final = 5.0
-"""Seconds that leaving an attempt waits for a call that it has cancelled."""
+"""Seconds that leaving an attempt waits for a cancelled call."""
 
 T = TypeVar("T")
 
@@ -28,16 +26,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class AttemptResolved(RuntimeError):
-    """The attempt is spent: it is entered once, and told once what the real call is, so that a
-    result is committed at most once.
-    """
+    """The attempt was already entered or resolved; each is possible once."""
 
 
 class Resolution(NamedTuple, Generic[T]):
-    """What became of the guess. `hit`: `value` is the result of the real call; do not make it.
+    """The result of a guess.
 
-    Without a hit make the call as if nothing had been guessed; `error` is what the guessed call
-    raised, where it was the right one and failed: `GuessFailed` where its result says so.
+    Attributes:
+        hit: The guess was right, and `value` is the result of the real call: do not make it.
+            Otherwise make the real call as usual.
+        value: The result of the guessed call.
+        error: The exception of a guessed call that was right but failed; `GuessFailed` if its
+            result is marked as an error.
     """
 
     hit: bool
@@ -45,27 +45,30 @@ class Resolution(NamedTuple, Generic[T]):
     error: BaseException | None = None
 
 
-class Deciding(Protocol):
-    """The speculator, as far as an attempt needs it."""
+class AttemptDecider(Protocol):
+    """The speculator, as far as an attempt uses it."""
 
     async def choose(self) -> SpeculationDecision:
         """Decide about the guess."""
         ...
 
     def begin(self) -> bool:
-        """Take the guess's cost from what may be wasted; False where that is used up."""
+        """Reserve the guess's cost; False if the budget is used up."""
         ...
 
     def end(self, wasted: float | None, *, failed: bool = False) -> None:
-        """Give it back, and count what was wasted in ms; None where the result was committed.
+        """Release the reservation, and count `wasted` ms; None if the result was used.
 
-        `failed`: the guess was right, and the guessed call failed.
+        `failed`: the guess was right, but the guessed call failed.
         """
         ...
 
 
 class Attempt(Generic[T]):
-    """`async with` it; `resolve()` as soon as the real call is known.
+    """A guess under way: an async context manager, made by `AsyncSpeculator.attempt`.
+
+    Entering it decides, and starts the guessed call if that is worth it. Call `resolve()` as soon
+    as the real call is known. Leaving it cancels a call that was not used.
 
     `choice` is the decision; `speculated` whether the guessed call was started.
     """
@@ -74,13 +77,13 @@ class Attempt(Generic[T]):
 
     def __init__(
         self,
-        deciding: Deciding,
+        decider: AttemptDecider,
         log: PredictionLog,
         arguments: object,
         call: Callable[[], Awaitable[T]],
         clock: Callable[[], float],
     ) -> None:
-        self._deciding, self._log, self._clock = deciding, log, clock
+        self._decider, self._log, self._clock = decider, log, clock
         self._arguments, self._call = arguments, call
         self._task: asyncio.Task[T] | None = None
         self._entered = self._predicted = self._resolved = self._settled = False
@@ -92,32 +95,32 @@ class Attempt(Generic[T]):
         return self._task is not None
 
     async def __aenter__(self) -> Self:
-        """Decide, start the guessed call where it is worth it, and log the prediction.
+        """Decide, start the guessed call if it is worth it, and log the prediction.
 
-        Raises `TypeError`, before anything is logged, where the call returns no awaitable, and
-        `AttemptResolved` where it was entered before.
+        Raises `TypeError`, before anything is logged, if the call does not return an awaitable, and
+        `AttemptResolved` if it was entered before.
         """
         if self._entered:
             raise AttemptResolved(
-                "this attempt was entered before: make one with attempt() for each guess"
+                "this attempt was entered before; call attempt() once for each guess"
             )
         self._entered = True
-        self.choice = await self._deciding.choose()
-        if self.choice.action == "speculate" and self._deciding.begin():
+        self.choice = await self._decider.choose()
+        if self.choice.action == "speculate" and self._decider.begin():
             await self._start()
         self._log.predicted(self.choice, self.speculated)
         self._predicted = True
         return self
 
     async def _start(self) -> None:
-        """Start the guessed call, and let it run until it waits for something."""
+        """Start the guessed call, and let it run to its first await."""
         self._begun = self._clock()
         self._task = task = asyncio.ensure_future(self._run())
         task.add_done_callback(_consume)
         try:
             await asyncio.sleep(0)
             error = task.exception() if task.done() and not task.cancelled() else None
-            if isinstance(error, NoAwaitable):
+            if isinstance(error, NotAwaitable):
                 raise error
         except BaseException:
             self._discard()
@@ -125,23 +128,30 @@ class Attempt(Generic[T]):
 
     async def _run(self) -> T:
         try:
-            return await awaited(self._call, self._log.guess.tool)
+            return await make_call(self._call, self._log.guess.tool)
         finally:
             self._took_s = self._clock() - self._begun
 
     async def resolve(self, tool: str | None, arguments: object = None) -> Resolution[T]:
-        """Tell the real call (None: there is none) and return what became of the guess.
+        """Compare the guess with the real call, and return the result.
 
-        Waits for the guessed call where it is the right one; cancelled meanwhile, its result is
-        thrown away. Raises `AttemptResolved` the second time and after the block, `RuntimeError`
-        before it.
+        Waits for the guessed call if it is the right one; if this is cancelled meanwhile, its
+        result is discarded.
+
+        Args:
+            tool: The tool of the real call; None if there is no call.
+            arguments: Its arguments: a mapping, or JSON as model APIs give it.
+
+        Raises:
+            AttemptResolved: The attempt was resolved before, or left.
+            RuntimeError: The attempt was not entered.
         """
         if not self._predicted:
             raise RuntimeError(
-                "this attempt has not begun: call resolve() within `async with` of the attempt"
+                "this attempt was not entered: call resolve() within its `async with`"
             )
         if self._resolved:
-            raise AttemptResolved("this attempt is resolved: its result is given out at most once")
+            raise AttemptResolved("this attempt is resolved: its result is returned at most once")
         self._resolved = True
         log = self._log
         correct = tool == log.guess.tool and same_arguments(arguments, self._arguments)
@@ -167,12 +177,16 @@ class Attempt(Generic[T]):
             return Resolution(False, error=asyncio.CancelledError("the guessed call"))
         except Exception as error:
             return Resolution(False, error=error)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit) or not _raised_by(task, error):
+                raise
+            return Resolution(False, error=error)
         finally:
             self._committed(tool, resolved_at) if committed else self._failed(tool)
 
     def _committed(self, tool: str | None, resolved_at: float) -> None:
         self._settle(None)
-        # what a hit saves is the part of its run that nobody waited for
+        # A hit saves the part of the run that `resolve` did not wait for.
         saved = min(self._took_s or float("inf"), resolved_at - self._begun)
         self._log.resolved(
             tool, True, speculated=True, gain_ms=saved * 1000.0, took_ms=self._took_s * 1000.0,
@@ -180,12 +194,12 @@ class Attempt(Generic[T]):
         )  # fmt: skip
 
     def _failed(self, tool: str | None) -> None:
-        """Count and log a right guess whose call saved nothing: it failed, or nobody waited."""
+        """Count and log a right guess whose call saved nothing: it failed or was cancelled."""
         wasted = self._discard(failed=True)
         self._log.resolved(tool, False, speculated=True, cost_ms=wasted, success=False, failed=True)
 
     def _discard(self, *, failed: bool = False) -> float:
-        """Cancel the guessed call; return what it has cost, in ms."""
+        """Cancel the guessed call; return its cost in ms."""
         task = self._task
         if task is None or self._settled:
             return 0.0
@@ -199,7 +213,7 @@ class Attempt(Generic[T]):
     def _settle(self, wasted: float | None, *, failed: bool = False) -> None:
         if not self._settled:
             self._settled = True
-            self._deciding.end(wasted, failed=failed)
+            self._decider.end(wasted, failed=failed)
 
     async def __aexit__(
         self,
@@ -212,32 +226,13 @@ class Attempt(Generic[T]):
             wasted = self._discard()
             if error is None:
                 self._log.resolved(None, False, speculated=self.speculated, cost_ms=wasted)
-            else:  # what the real call would have been is not known
+            else:  # the real call is unknown
                 self._log.ended()
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=DISCARD_S)
             if not self._task.done():
                 tool = self._log.guess.tool
-                _LOG.warning("the guessed call of %s ignores that it was cancelled", tool)
-
-
-def same_arguments(one: object, other: object) -> bool:
-    """Return whether two calls have the same arguments: as JSON, whatever the order of keys.
-
-    A string is read as the JSON that it is (as model APIs give arguments). 1 and 1.0 differ.
-    """
-    try:
-        return _canonical(one) == _canonical(other)
-    except TypeError:  # no JSON: then they are the same only where Python says so
-        return type(one) is type(other) and one == other
-
-
-def _canonical(arguments: object) -> bytes:
-    if isinstance(arguments, str) and arguments:
-        with contextlib.suppress(orjson.JSONDecodeError):
-            arguments = orjson.loads(arguments)
-    none = arguments is None or arguments == ""
-    return orjson.dumps({} if none else arguments, option=orjson.OPT_SORT_KEYS)
+                _LOG.warning("the guessed call of %s ignores its cancellation", tool)
 
 
 def _being_cancelled() -> bool:
@@ -245,7 +240,11 @@ def _being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def _raised_by(task: asyncio.Task[Any], error: BaseException) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is error
+
+
 def _consume(task: asyncio.Task[Any]) -> None:
-    """Look at what a task raised, so that asyncio does not report it as forgotten."""
+    """Retrieve the exception of a task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""From a threshold, a mode and a guess to a decision: speculate, suggest or ask, and why. Pure."""
+"""Decides from a threshold, a mode and a guess: speculate, suggest or ask, and why. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from headstart.thresholds.modes import Mode, known_mode
 from headstart.thresholds.threshold import Threshold
 
 Action = Literal["speculate", "suggest", "ask"]
-"""speculate: start the guessed call now. suggest: show it. ask: do nothing with it."""
+"""speculate: start the guessed call now. suggest: show it. ask: ignore it."""
 
 Obstacle = Literal["mode", "tool", "budget"]
-"""Why no confidence is enough: the mode, a tool that is not safe to start, the limit of waste."""
+"""Why no confidence suffices: the mode, a tool that is not declared safe, the cost budget."""
 
 
 class Guess(NamedTuple):
-    """A guessed call. `gain`: what a hit saves, `cost`: what a miss wastes, both in one unit (ms).
+    """A guessed call. `gain`: saved by a hit, `cost`: wasted by a miss, both in ms.
 
-    None where they are not known: the context's averages then count.
+    None means unknown: the context's averages apply.
     """
 
     tool: str
@@ -29,28 +29,31 @@ class Guess(NamedTuple):
 
 
 class SpeculationDecision(NamedTuple):
-    """A decision. `reason` is for people; `explored`: against the threshold, to find out."""
+    """A decision about a guess. `reason` is text for people.
+
+    `needed`: the confidence needed to speculate. `explored`: started below it, by `exploration`.
+    `not_startable`: why the call could not be started at any confidence; None if the threshold
+    decided.
+    """
 
     action: Action
     reason: str
     threshold: Threshold
     mode: Mode = "act"
     needed: float = 1.0
-    """Confidence that speculating asked for."""
     explored: bool = False
     not_startable: Obstacle | None = None
-    """Why the call could not be started at any confidence; None where the threshold decided."""
 
 
-def checked(guess: Guess) -> Guess:
-    """Return a guess that can be decided upon. Raises `InvalidArgument` naming the field."""
+def check_guess(guess: Guess) -> Guess:
+    """Return the guess. Raises `InvalidArgument` naming a field that cannot be used."""
     if not isinstance(guess.tool, str) or not guess.tool:
-        raise InvalidArgument(f"tool: a name, not {guess.tool!r:.64}")
+        raise InvalidArgument(f"tool must be a non-empty string, not {guess.tool!r:.64}")
     if not _is_number(guess.confidence) or not 0.0 <= guess.confidence <= 1.0:
-        raise InvalidArgument(f"confidence: within [0, 1], not {guess.confidence!r}")
+        raise InvalidArgument(f"confidence must be within [0, 1], not {guess.confidence!r}")
     for name, value in (("gain", guess.gain), ("cost", guess.cost)):
         if value is not None and not (_is_number(value) and 0.0 <= value < float("inf")):
-            raise InvalidArgument(f"{name}: a finite number, at least 0, not {value!r}")
+            raise InvalidArgument(f"{name} must be a finite number of at least 0, not {value!r}")
     return guess
 
 
@@ -58,27 +61,26 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def decided(
+def decide(
     guess: Guess,
     threshold: Threshold,
     mode: Mode,
     *,
-    objection: str,
+    refusal_reason: str,
     fits: bool,
     explore: bool,
 ) -> SpeculationDecision:
     """Return the decision.
 
-    `objection`: why the tool may not run on a guess ("": it may); `fits`: what a miss would waste
-    is within the breaker's limit; `explore`: take this one against the threshold. A mode that is
-    none counts as off.
+    `refusal_reason`: why the tool may not run on a guess, "" if it may. `fits`: the cost of a miss
+    is within the budget. `explore`: start it also below the threshold. An unknown mode is off.
     """
     mode = known_mode(mode)
     needed = threshold.speculate
     if guess.gain is not None and guess.cost is not None:
         needed = threshold.speculate_for(guess.gain, guess.cost)
 
-    not_startable = obstacle(mode, objection=objection, fits=fits)
+    not_startable = obstacle(mode, refusal_reason=refusal_reason, fits=fits)
 
     def choice(action: Action, reason: str, explored: bool = False) -> SpeculationDecision:
         return SpeculationDecision(action, reason, threshold, mode, needed, explored, not_startable)
@@ -89,13 +91,13 @@ def decided(
     shown = guess.confidence >= threshold.suggest
     stated = f"confidence {guess.confidence:.3f}, {needed:.3f} needed"
     if mode == "observe":
-        starts = confident and not objection and fits
+        starts = confident and not refusal_reason and fits
         would = "speculate" if starts else "suggest" if shown else "ask"
-        return choice("ask", f"the mode is observe; would {would}: {objection or stated}")
-    if not confident and not (explore and not objection and fits):
+        return choice("ask", f"the mode is observe; would {would}: {refusal_reason or stated}")
+    if not confident and not (explore and not refusal_reason and fits):
         return choice("suggest" if shown else "ask", stated)
-    if objection:
-        return choice("suggest" if shown else "ask", objection)
+    if refusal_reason:
+        return choice("suggest" if shown else "ask", refusal_reason)
     if not fits:
         return choice("suggest" if shown else "ask", "the limit of wasted cost is reached")
     if not confident:
@@ -103,10 +105,10 @@ def decided(
     return choice("speculate", stated)
 
 
-def obstacle(mode: Mode, *, objection: str, fits: bool) -> Obstacle | None:
-    """Return why a guess cannot be started at any confidence; None where it can."""
+def obstacle(mode: Mode, *, refusal_reason: str, fits: bool) -> Obstacle | None:
+    """Return why a guess cannot be started at any confidence; None if it can."""
     if mode != "act":
         return "mode"
-    if objection:
+    if refusal_reason:
         return "tool"
     return None if fits else "budget"

@@ -1,4 +1,4 @@
-"""The guessed call of an attempt: what may be given as one, how it begins, whether it failed."""
+"""The guessed call of an attempt: checks it, makes it, and recognises results that mean failure."""
 
 from __future__ import annotations
 
@@ -10,45 +10,41 @@ from headstart.arguments.checks import InvalidArgument
 
 T = TypeVar("T")
 
-_FIX: Final = (
-    "pass an async function, or a function that blocks as lambda: asyncio.to_thread(function)"
-)
+_FIX: Final = "pass an async function, or a blocking one as lambda: asyncio.to_thread(function)"
 
 
 class GuessFailed(RuntimeError):
-    """The guessed call returned a result that is marked as an error, such as MCP's `isError`."""
+    """The guessed call returned a result marked as an error, such as MCP's `isError`."""
 
 
 def check_call(call: object) -> None:
-    """Raise `InvalidArgument` for what surely is no function that returns an awaitable."""
+    """Raise `InvalidArgument` for a value that cannot return an awaitable when called."""
     if not callable(call):
         if inspect.iscoroutine(call):
             call.close()  # or Python warns that it was never awaited
-        raise InvalidArgument(
-            f"call: a function that makes the guessed call, not {call!r:.64}: pass run, not run()"
-        )
+        raise InvalidArgument(f"call must be a function, not {call!r:.64}: pass run, not run()")
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
         raise InvalidArgument(f"call: a generator function cannot be awaited; {_FIX}")
 
 
-class NoAwaitable(TypeError):
-    """The call returned something that cannot be awaited: it ran, and blocked, by itself."""
+class NotAwaitable(TypeError):
+    """The call returned a value that cannot be awaited: it has run and blocked the loop."""
 
 
-async def awaited(call: Callable[[], Awaitable[T]], tool: str) -> T:
-    """Make the call and return its result. Raises `NoAwaitable`, and what the call raises."""
+async def make_call(call: Callable[[], Awaitable[T]], tool: str) -> T:
+    """Make the call and return its result. Raises `NotAwaitable`, and what the call raises."""
     made: object = call()
     if inspect.isawaitable(made):
         return await made  # type: ignore[no-any-return]
-    raise NoAwaitable(f"call: of {tool} returned {type(made).__name__}, no awaitable; {_FIX}")
+    raise NotAwaitable(f"call of {tool} returned {type(made).__name__}, not an awaitable; {_FIX}")
 
 
 def marked_as_error(result: object) -> bool:
-    """Return whether a result says of itself that the call failed.
+    """Return whether a result says that the call failed.
 
-    An exception; `isError` (MCP) or `is_error` that is true; in the answer to a tool call
-    (`tool_call_id`) a `status` of "error" (LangChain) or an `outcome` of "failed" or "denied"
-    (Pydantic AI). An attribute or a key of a mapping.
+    That is an exception; a true `isError` (MCP) or `is_error`; with a `tool_call_id`, a `status` of
+    "error" (LangChain) or an `outcome` of "failed" or "denied" (Pydantic AI). Each as an attribute,
+    or a key of a mapping.
     """
     if isinstance(result, BaseException):
         return True

@@ -1,7 +1,7 @@
-"""How a prediction and its outcome are logged: as speculation_start and task_complete.
+"""Logs a prediction and its outcome, as speculation_start and task_complete.
 
-Both carry the same task, which no other prediction has that is open in this process, so that the
-service joins them and no others (docs/contracts.md, "Outcome").
+Both have the same task id, which no other open prediction of this process has, so that the service
+joins them and no others (docs/reference/event-contract.md, "Outcome").
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any, Final, Protocol
 
 from headstart.events.schema import new_id
 from headstart.speculation.decision import Guess, SpeculationDecision
-from headstart.speculation.task_ids import Task, give_back, take
+from headstart.speculation.task_ids import Task, acquire, release
 
-PLACE: Final = (
+EVENT_FIELDS: Final = (
     "tenant", "workflow_type", "workflow_id", "task_id", "user_id", "agent_id", "session_id",
 )  # fmt: skip
-"""Fields of a context that are an event's own; every other one is part of its `data.context`."""
+"""Keys of a context that are fields of an event; all others go into its `data.context`."""
 
 MODE_OF: Final = {"speculate": "speculative", "suggest": "suggestion", "ask": "explicit"}
-"""How an event names the decision about a prediction."""
+"""The `prediction.mode` of an event, by the decision's action."""
 
 _LOG = logging.getLogger(__name__)
 
 
-class Emits(Protocol):
-    """An emitter."""
+class EventSink(Protocol):
+    """An emitter, as far as a speculator uses it."""
 
     def emit(self, event: Mapping[str, Any], /) -> str:
         """Take one event."""
@@ -34,35 +34,35 @@ class Emits(Protocol):
 
 
 class PredictionLog:
-    """Logs one guess. A log that fails fails no workflow: it is warned of and counted.
+    """Logs one guess. A failure to log is counted and warned of, and fails no workflow.
 
-    Raises `ValueError` where the context does not say which workflow it is.
+    Raises `ValueError` if there is an emitter and the context has no `workflow_id`.
     """
 
     def __init__(
         self,
-        emitter: Emits | None,
+        emitter: EventSink | None,
         context: Mapping[str, object],
         guess: Guess,
         failed: Callable[[], None] = lambda: None,
     ) -> None:
         if emitter is not None and not context.get("workflow_id"):
-            raise ValueError("workflow_id: a prediction is logged as part of a workflow; name it")
+            raise ValueError("workflow_id is missing: a prediction is logged as part of a workflow")
         self.guess, self._emitter, self._failed = guess, emitter, failed
-        self._place = {name: context[name] for name in PLACE if context.get(name) is not None}
-        self._place.setdefault("task_id", new_id())
-        self._context = {name: value for name, value in context.items() if name not in PLACE}
-        self._mode, self._quiet = MODE_OF["ask"], False
+        self._fields = {n: context[n] for n in EVENT_FIELDS if context.get(n) is not None}
+        self._fields.setdefault("task_id", new_id())
+        self._context = {n: value for n, value in context.items() if n not in EVENT_FIELDS}
+        self._mode, self._off = MODE_OF["ask"], False
         self._task: Task | None = None
 
     def predicted(self, choice: SpeculationDecision, speculated: bool) -> None:
-        """Log the prediction, also when the decision was not to act on it; nothing when off."""
-        self._quiet = choice.mode == "off"
+        """Log the prediction, also if it was not acted on; nothing if the mode is off."""
+        self._off = choice.mode == "off"
         self._mode = MODE_OF[choice.action]
-        if self._emitter is not None and not self._quiet:
-            self._task = take(self._place, self)
+        if self._emitter is not None and not self._off:
+            self._task = acquire(self._fields, self)
             if self._task is not None:
-                self._place["task_id"] = self._task[-1]
+                self._fields["task_id"] = self._task[-1]
         prediction = {
             "tool_id": self.guess.tool,
             "mode": self._mode,
@@ -73,7 +73,7 @@ class PredictionLog:
         }
         not_startable = choice.not_startable
         if choice.action == "speculate" and not speculated:
-            not_startable = "budget"  # other guesses took what was left of it since the decision
+            not_startable = "budget"  # other guesses used it up since the decision
         if not_startable is not None and not speculated:
             prediction["not_startable"] = not_startable
         self._emit("speculation_start", prediction, confidence=self.guess.confidence)
@@ -90,10 +90,9 @@ class PredictionLog:
         success: bool | None = None,
         failed: bool = False,
     ) -> None:
-        """Log the outcome; `gain_ms` and `cost_ms` as measured, where the guess named none.
+        """Log the outcome. The measured `gain_ms` and `cost_ms` apply if the guess had none.
 
-        `failed`: the guess was right, but the guessed call saved nothing; then it is no hit, so
-        `correct` is False.
+        `failed`: the guess was right, but the guessed call saved nothing, so `correct` is False.
         """
         gain = gain_ms if self.guess.gain is None else self.guess.gain
         cost = cost_ms if self.guess.cost is None else self.guess.cost
@@ -113,20 +112,20 @@ class PredictionLog:
             self.ended()
 
     def ended(self) -> None:
-        """Free the task id; `resolved` does so, this is for a prediction without an outcome."""
+        """Release the task id of a prediction without an outcome; `resolved` calls this too."""
         task, self._task = self._task, None
-        give_back(task)
+        release(task)
 
     def _emit(
         self, kind: str, prediction: dict[str, Any], result: Any = None, **fields: Any
     ) -> None:
-        if self._emitter is None or self._quiet:
+        if self._emitter is None or self._off:
             return
         data = {"context": self._context, "prediction": prediction}
         if result:
             data["result"] = result
         try:
-            self._emitter.emit({**self._place, "event_type": kind, "data": data, **fields})
+            self._emitter.emit({**self._fields, "event_type": kind, "data": data, **fields})
         except Exception as error:
             self._failed()
-            _LOG.warning("a %s of %s is not logged: %s", kind, self.guess.tool, error)
+            _LOG.warning("cannot log a %s of %s: %s", kind, self.guess.tool, error)

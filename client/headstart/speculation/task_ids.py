@@ -1,8 +1,8 @@
-"""Task ids of the predictions that are open in this process: no two of them have the same one.
+"""Task ids of the predictions that are open in this process: each id is used once at a time.
 
-The service has one open start per task. So of several guesses about one step only the first has the
-step's own id, `t1`; those beside it have `t1/2`, `t1/3`. Safe for threads: each step is one
-operation on a dictionary.
+The service has one open start per task. So of concurrent guesses about one step the first gets the
+step's own id, `t1`, and the others `t1/2`, `t1/3`. Thread-safe: each step is one operation on a
+dict.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ Task = tuple[str, str, str, str]
 """Tenant, workflow type, workflow id and task id."""
 
 _open: Final[dict[Task, object]] = {}
-"""By task, what holds its id."""
+"""The holder of each task id in use."""
 
 
-def take(place: Mapping[str, object], holder: object) -> Task | None:
-    """Return the task that an open prediction is logged as, which is `holder`'s until `give_back`.
+def acquire(fields: Mapping[str, object], holder: object) -> Task | None:
+    """Return the task to log a prediction as; it belongs to `holder` until `release`.
 
-    `place`: fields of an event. None where one of them is no text, as such an event is refused.
+    `fields`: of an event. None if one of them is not a string: such an event is refused.
     """
-    tenant = place.get("tenant", "default")
-    workflow_type, workflow_id = place.get("workflow_type"), place.get("workflow_id")
-    first = place.get("task_id")
+    tenant = fields.get("tenant", "default")
+    workflow_type, workflow_id = fields.get("workflow_type"), fields.get("workflow_id")
+    first = fields.get("task_id")
     if not (
         isinstance(tenant, str)
         and isinstance(workflow_type, str)
@@ -43,10 +43,10 @@ def take(place: Mapping[str, object], holder: object) -> Task | None:
         task_id = f"{first}/{number}"
         if len(task_id) > MAX_IDENTIFIER:
             task_id = new_id()
-    raise AssertionError("unreachable: numbers do not end")
+    raise AssertionError("unreachable")
 
 
-def give_back(task: Task | None) -> None:
-    """Have the next prediction take the id of a task whose outcome is logged, or never will be."""
+def release(task: Task | None) -> None:
+    """Free the id of a task whose outcome is logged, or never will be."""
     if task is not None:
         _open.pop(task, None)

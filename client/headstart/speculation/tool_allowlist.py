@@ -1,8 +1,7 @@
-"""Which tools may be run on a guess: only those declared safe, never one that is dangerous.
+"""Which tools may run on a guess: only those declared safe, never one declared dangerous.
 
-The declaration is an allowlist, or hints of the tool that it is read-only
-(`headstart.speculation.tool_hints`). Whether a guess is worth it is asked elsewhere: no confidence
-makes a tool eligible.
+A tool is declared safe by name, or by hints that it is read-only
+(`headstart.speculation.tool_hints`). No confidence makes another tool eligible.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from headstart.arguments.options import by_tool, names_in
 from headstart.speculation.tool_hints import Hints, read_hints
 
 SAFE: Final = ""
-"""The objection to a tool that may be run on a guess: none."""
+"""The refusal reason of a tool that may run on a guess: none."""
 
 
 class ToolAllowlist:
-    """What was declared of the tools of an executor.
+    """The declarations about an executor's tools.
 
-    `allowed`: names that are safe to run early and to throw away. `dangerous`: never these.
-    `annotations`: by tool name MCP annotations, a framework's metadata, or its tool, as mappings or
-    objects. Raises `InvalidArgument` naming the one that cannot be used.
+    `allowed`: names that are safe to run early and to discard. `dangerous`: names never run on a
+    guess. `annotations`: by tool name, MCP annotations, a framework's metadata, or its tool, as
+    mappings or objects. Raises `InvalidArgument` naming one that cannot be used.
     """
 
     def __init__(
@@ -37,8 +36,8 @@ class ToolAllowlist:
         declared = by_tool("annotations", annotations)
         self._hints = {tool: read_hints(tool, said) for tool, said in declared.items()}
 
-    def objection(self, tool: str) -> str:
-        """Return why a tool may not be run on a guess; "" where it may (`SAFE`)."""
+    def refusal_reason(self, tool: str) -> str:
+        """Return why a tool may not run on a guess; `SAFE` if it may."""
         hints = self._hints.get(tool, Hints())
         if tool in self._dangerous:
             return "the tool is declared dangerous"

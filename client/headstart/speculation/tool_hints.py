@@ -1,105 +1,168 @@
-"""What a tool's annotations say of its safety, in every spelling and nesting of the frameworks.
+"""Reads hints about a tool's safety, in every spelling and nesting of the frameworks.
 
-MCP says `readOnlyHint` and `destructiveHint` (its Python SDK 2.x `read_only_hint`,
-`destructive_hint`). Frameworks keep them under `annotations` or `metadata` of the tool. Whatever is
-doubtful is read so that the tool does not run on a guess.
+MCP has `readOnlyHint` and `destructiveHint` (its Python SDK 2.x `read_only_hint`,
+`destructive_hint`). Frameworks keep them under `annotations` or `metadata` of the tool. A hint that
+is ambiguous is read so that the tool does not run on a guess.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Set
 from typing import Final, NamedTuple
 
 READ_ONLY: Final = (
     "readOnlyHint", "read_only_hint", "readOnly", "read_only", "side_effect_free",
 )  # fmt: skip
-DESTRUCTIVE: Final = ("destructiveHint", "destructive_hint", "destructive")
+DESTRUCTIVE: Final = ("destructiveHint", "destructive_hint", "destructive", "is_destructive")
 APPROVAL: Final = (
     "needs_approval", "requires_approval", "require_approval", "approval_required", "approval_mode",
-    "requires_confirmation", "require_confirmation", "human_in_the_loop",
+    "default_requires_approval", "human_approval", "requires_human_approval", "human_in_the_loop",
+    "requires_confirmation", "require_confirmation", "needs_confirmation", "confirmation_required",
+    "requires_user_input", "human_input", "external_execution", "external_execution_required",
+    "interrupt_on", "is_consequential", "x_openai_is_consequential",
 )  # fmt: skip
-"""What frameworks say of a tool whose calls a person must approve."""
+"""Hints of a tool whose calls a person must approve; a function decides per call."""
 _NO_APPROVAL: Final = ("never", "never_require")
-"""Values of these, besides False, that say that nobody has to."""
+"""Their values, besides False, that mean no approval."""
 _UNAPPROVED: Final = "unapproved"
-"""The `kind` of such a tool in Pydantic AI."""
+"""The `kind` of a tool that needs approval in Pydantic AI."""
 NESTED: Final = ("annotations", "metadata", "mcp_annotations", "mcp", "tool")
 """Where frameworks keep hints: LangChain in `metadata["mcp"]["tool"]["annotations"]`."""
+ALSO_NESTED: Final = (
+    "meta", "extra", "extras", "hints", "custom_metadata", "additional_properties", "model_extra",
+    "mcp_tool", "raw_tool", "tool_def", "tool_definition", "tool_config", "function", "func",
+)  # fmt: skip
+"""Where hints may forbid a start, but do not allow one."""
 _DEPTH: Final = 5
+"""Levels of nesting in which a tool may be declared read-only."""
+_PLACES: Final = 64
+"""Most mappings and objects that are searched; a tool with more counts as needing approval."""
+_PLAIN: Final = (str, bytes, int, float, type(None))
+"""Values that hold no hints."""
 _UNREADABLE: Final = object()
-"""In the place of an attribute that raised when it was read."""
+"""Stands for an attribute that raised when it was read."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class Hints(NamedTuple):
-    """What is said of a tool; False where it is not said, or not to be relied on."""
+    """Hints about a tool; False if absent or ambiguous."""
 
     read_only: bool = False
     destructive: bool = False
     approval: bool = False
 
 
-def read_hints(tool: str, declared: object) -> Hints:
-    """Return what is said of `tool` by `declared`: annotations, metadata, or the tool itself.
+class _Place(NamedTuple):
+    """A mapping or an object that may hold hints. `usual`: where a tool is declared read-only."""
 
-    Every spelling is looked at. Read-only is what all that say something say; destructive is what
-    one says. A hint that is no boolean is warned of and read as the less safe one.
+    holder: object
+    depth: int
+    usual: bool
+
+
+def read_hints(tool: str, declared: object) -> Hints:
+    """Return the hints about `tool` in `declared`: annotations, metadata, or the tool itself.
+
+    Every spelling is looked at, of keys and attributes. Read-only is what all that say something
+    say, one of them in a usual place; destructive is what one says. A hint that is no boolean is
+    warned of and read as the less safe one.
     """
-    levels = list(_levels(declared, _DEPTH))
-    read_only = _values(tool, levels, READ_ONLY)
-    destructive = _values(tool, levels, DESTRUCTIVE)
-    approval = [said for _, said in _said(levels, APPROVAL)]
+    places = _places(declared)
+    read_only = _values(tool, places, READ_ONLY)
+    destructive = _values(tool, places, DESTRUCTIVE)
     return Hints(
-        bool(read_only) and all(said is True for said in read_only),
+        any(map(_declares_read_only, places)) and all(said is True for said in read_only),
         any(said is not False for said in destructive),
-        any(said is not False and said not in _NO_APPROVAL for said in approval)
-        or any(said == _UNAPPROVED for _, said in _said(levels, ("kind",))),
+        any(_needs_approval(said) for _, said in _said(places, APPROVAL))
+        or any(said == _UNAPPROVED for _, said in _said(places, ("kind",)))
+        or len(places) > _PLACES
+        or any(place.holder is _UNREADABLE for place in places),
     )
 
 
-def _values(tool: str, levels: list[object], spellings: tuple[str, ...]) -> list[object]:
+def _needs_approval(said: object) -> bool:
+    return said is not False and not (isinstance(said, str) and said in _NO_APPROVAL)
+
+
+def _declares_read_only(place: _Place) -> bool:
+    return place.usual and any(
+        said is True and (name in READ_ONLY or isinstance(place.holder, Mapping))
+        for name, said in _entries(place.holder, READ_ONLY)
+    )
+
+
+def _values(tool: str, places: list[_Place], spellings: tuple[str, ...]) -> list[object]:
     found = []
-    for name, said in _said(levels, spellings):
+    for name, said in _said(places, spellings):
         if not isinstance(said, bool):
-            message = "annotations of %r: %s is %.64r, no boolean; it counts as the unsafe answer"
+            message = "annotations of %r: %s is %.64r, not a boolean; it counts as unsafe"
             _LOG.warning(message, tool, name, said)
         found.append(said)
     return found
 
 
-def _said(levels: list[object], spellings: tuple[str, ...]) -> Iterator[tuple[str, object]]:
-    """Yield what is said under some names; None says nothing, as in the SDK's objects.
+def _said(places: list[_Place], spellings: tuple[str, ...]) -> Iterator[tuple[str, object]]:
+    for place in places:
+        yield from _entries(place.holder, spellings)
 
-    Keys of mappings may be written in any case, with any separators.
+
+def _places(declared: object) -> list[_Place]:
+    """Return a declaration and what is nested in it, outer ones first; at most `_PLACES` + 1."""
+    places: list[_Place] = []
+    waiting = deque([_Place(declared, 1, usual=True)])
+    seen = set()
+    while waiting and len(places) <= _PLACES:
+        place = waiting.popleft()
+        key = id(place.holder), place.usual
+        if key in seen or isinstance(place.holder, _PLAIN):
+            continue
+        seen.add(key)
+        places.append(place)
+        for name, holder in _entries(place.holder, NESTED + ALSO_NESTED):
+            usual = place.usual and name in NESTED and place.depth < _DEPTH
+            waiting.append(_Place(holder, place.depth + 1, usual))
+    return places
+
+
+def _entries(holder: object, spellings: tuple[str, ...]) -> list[tuple[str, object]]:
+    """Return the keys or attributes of some names, and their values, but None, which says nothing.
+
+    They may be written in any case, with any separators, or a leading `_`.
     """
+    if isinstance(holder, Mapping):
+        found = [(str(key), said) for key, said in holder.items()]
+    else:
+        named = {name for name in _listed(holder) if not name.startswith("__")}
+        found = [(name, _field(holder, name)) for name in _matching(named, spellings)]
     plain = {_plain(name) for name in spellings}
-    for level in levels:
-        if isinstance(level, Mapping):
-            named = [(str(key), said) for key, said in level.items() if _plain(str(key)) in plain]
-        else:
-            named = [(name, _field(level, name)) for name in spellings]
-        yield from ((name, said) for name, said in named if said is not None)
+    return [(name, said) for name, said in found if said is not None and _plain(name) in plain]
+
+
+def _matching(named: Set[str], spellings: tuple[str, ...]) -> list[str]:
+    """Return names of attributes: the listed ones that match, and those that may be computed."""
+    plain = {_plain(name) for name in spellings}
+    camel = [re.sub(r"_(.)", lambda found: found[1].upper(), name) for name in spellings]
+    computed = [f"{lead}{name}" for name in (*spellings, *camel) for lead in ("", "_")]
+    return sorted({name for name in named if _plain(name) in plain}.union(computed))
 
 
 def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
+    return "".join(filter(str.isalnum, name)).lower()
 
 
-def _levels(declared: object, depth: int) -> Iterator[object]:
-    """Yield a declaration and what is nested in it."""
-    if declared is None or depth == 0:
-        return
-    yield declared
-    for name in NESTED:
-        yield from _levels(_field(declared, name), depth - 1)
+def _listed(holder: object) -> list[str]:
+    try:
+        return dir(holder)
+    except Exception:  # then only the usual names are looked at
+        return []
 
 
 def _field(holder: object, name: str) -> object:
-    if isinstance(holder, Mapping):
-        return holder.get(name)
     try:
         return getattr(holder, name, None)
-    except Exception:  # a property that fails says nothing that could be relied on
+    except Exception:  # a property that raises is not trusted
         return _UNREADABLE

@@ -1,6 +1,6 @@
-"""How far a spool is through: what the broker acknowledged, and what need never be sent again.
+"""Positions of a spool: acknowledged by the broker, and consumed so never needed again.
 
-The two differ only where the broker keeps its log in memory: see decision 0026.
+They differ only if the broker keeps its log in memory: see decision 0026.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final
 from headstart.spool.layout import (
     ACKED_FILE,
     Progress,
+    read_consumed,
     read_progress,
-    read_taken,
+    write_marks,
     write_progress,
-    write_taken,
 )
 
 log = logging.getLogger("headstart")
@@ -25,10 +25,10 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT
 
 
 class AcknowledgedMarks:
-    """The acknowledgement file of one spool.
+    """The acknowledgement file of one spool. Both positions are exclusive ends.
 
-    `sent`: positions below are acknowledged by the broker that is there now. `taken`: positions
-    below need never be sent again; the same as `sent`, unless what is acknowledged is kept.
+    `acknowledged`: by the broker that runs now. `consumed`: need never be sent again; equal to
+    `acknowledged` unless acknowledged events are retained.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,55 +36,55 @@ class AcknowledgedMarks:
         self._file = os.open(folder / ACKED_FILE, _FLAGS, 0o600)
         self._folder = folder
         self.progress = read_progress(self._file) or Progress()
-        taken = read_taken(self._file)
-        self._keeps = self._marked = taken is not None
-        self.taken = self.progress.settled if taken is None else min(taken, self.progress.settled)
-        self.sent = self.taken
-        if self._marked:  # the broker may have another log by now: an emitter must delete nothing
-            self._note()
+        consumed, settled = read_consumed(self._file), self.progress.settled
+        self._retains = self._has_mark = consumed is not None
+        self.consumed = self.acknowledged = settled if consumed is None else min(consumed, settled)
+        if self._has_mark:  # the broker may have lost its log: emitters must not delete
+            self._write()
 
-    def keep(self, *, keep: bool) -> bool:
-        """Keep what is acknowledged until `take_in`, or not. Raises `OSError`.
+    def set_retention(self, retain: bool) -> bool:
+        """Retain acknowledged events until `mark_consumed`, or not. Raises `OSError`.
 
-        Return whether `taken` moved.
+        Return whether `consumed` moved.
         """
-        if keep and not self._marked:
-            write_taken(self._file, self.taken, self.sent)  # before anything more is acknowledged
-            self._marked = True
-        self._keeps = keep
-        return not keep and self.take_in(self.sent)
+        if retain and not self._has_mark:
+            # Before any further acknowledgement.
+            write_marks(self._file, self.consumed, self.acknowledged)
+            self._has_mark = True
+        self._retains = retain
+        return not retain and self.mark_consumed(self.acknowledged)
 
-    def advance(self, sent: int) -> bool:
-        """Note that positions below `sent` are acknowledged; return whether that is on disk."""
-        self.sent = sent
-        if not self._keeps:
-            self.taken = sent
-        self.progress.settled = max(self.progress.settled, sent)
-        return self._note()
+    def advance(self, acknowledged: int) -> bool:
+        """Store the acknowledged position; return whether the write succeeded."""
+        self.acknowledged = acknowledged
+        if not self._retains:
+            self.consumed = acknowledged
+        self.progress.settled = max(self.progress.settled, acknowledged)
+        return self._write()
 
-    def take_in(self, position: int) -> bool:
-        """Note that positions below, which were sent, need never be sent again.
+    def mark_consumed(self, position: int) -> bool:
+        """Store that acknowledged positions below `position` never need to be sent again.
 
-        Return whether that is news, and on disk.
+        Return whether that is new, and the write succeeded.
         """
-        if not self.taken < position <= self.sent:
+        if not self.consumed < position <= self.acknowledged:
             return False
-        self.taken = position
-        return self._note()
+        self.consumed = position
+        return self._write()
 
     def rewind(self) -> int:
-        """Forget what was acknowledged and not taken in; return how many positions that are."""
-        count, self.sent = self.sent - self.taken, self.taken
-        self._note()  # so that an emitter does not delete what no broker has
+        """Forget acknowledged positions that are not consumed; return their number."""
+        count, self.acknowledged = self.acknowledged - self.consumed, self.consumed
+        self._write()  # so that no emitter deletes events that the broker lost
         return count
 
-    def _note(self) -> bool:
+    def _write(self) -> bool:
         try:
             write_progress(self._file, self.progress)
-            if self._marked:
-                write_taken(self._file, self.taken, self.sent)
-        except OSError as error:  # the disk may be full; what is not noted is sent again
-            log.warning("cannot note what is acknowledged of %s: %s", self._folder, error)
+            if self._has_mark:
+                write_marks(self._file, self.consumed, self.acknowledged)
+        except OSError as error:  # a full disk: events are sent again
+            log.warning("cannot store what is acknowledged of %s: %s", self._folder, error)
             return False
         return True
 

@@ -1,6 +1,6 @@
-"""How much a directory of spools holds: added up in bounded parts, as who emits must not wait.
+"""Measures the size of a directory of spools in bounded steps, so that `emit()` does not wait.
 
-A thousand spools are ten milliseconds of looks at files. What is not known yet, the caller bears.
+Measuring a thousand spools takes ten milliseconds.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Final
 
 from headstart.spool.layout import QUARANTINE
 
-PART: Final = 100
-"""Most spools in one look: about a millisecond."""
+SPOOLS_PER_STEP: Final = 100
+"""Most spools measured in one step: about a millisecond."""
 
 
 class DiskUsage:
-    """The bytes of all segments that wait in a directory."""
+    """The bytes of all spools in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._sizes: Generator[int, None, None] | None = None
         self._total = 0
 
-    def look(self, most: int = PART) -> int | None:
-        """Go on adding up, by at most so many spools; return the sum once none is left, else None.
+    def measure(self, max_spools: int = SPOOLS_PER_STEP) -> int | None:
+        """Measure at most `max_spools` more spools; return the sum after the last one, else None.
 
-        The look after that begins anew. Raises `OSError` where the directory cannot be read.
+        The next call then starts over. Raises `OSError` if the directory cannot be read.
         """
         if self._sizes is None:
             self._sizes, self._total = _sizes(self._directory), 0
-        for _ in range(most):
+        for _ in range(max_spools):
             size = next(self._sizes, None)
             if size is None:
                 self._sizes = None
@@ -40,14 +40,14 @@ class DiskUsage:
         return None
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         if self._sizes is not None:
             self._sizes.close()
             self._sizes = None
 
 
 def _sizes(directory: Path) -> Generator[int, None, None]:
-    """Yield the bytes of one spool after the other."""
+    """Yield the bytes of each spool."""
     with os.scandir(directory) as spools:
         for spool in spools:
             if spool.name == QUARANTINE or not spool.is_dir(follow_symlinks=False):
@@ -55,5 +55,5 @@ def _sizes(directory: Path) -> Generator[int, None, None]:
             try:
                 with os.scandir(spool.path) as files:
                     yield sum(file.stat().st_size for file in files)
-            except FileNotFoundError:  # released while we looked
+            except FileNotFoundError:  # removed meanwhile
                 continue

@@ -1,13 +1,17 @@
-"""What is where in a directory of spools, and the small files that all sides read.
+"""File layout of a directory of spools, and the small files that emitters and shippers share.
 
 `DIR/<spool id>/` holds `spool.json` (target; locked while its process lives), `acked` (written by
-the shipper), and segments `<first position>.log`. What could not be sent is in `quarantine`.
+the shipper), and segments `<first position>.log`. Events that could not be sent are in
+`DIR/quarantine`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import struct
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,25 +25,28 @@ SPOOL_FILE: Final = "spool.json"
 ACKED_FILE: Final = "acked"
 QUARANTINE: Final = "quarantine"
 CLIENT_ID: Final = "headstart"
+UNFINISHED_S: Final = 60.0
+"""Age at which an incomplete spool is abandoned."""
 NEW: Final = ".new-"
-"""Prefix of a spool that is being made: readers leave it alone."""
+"""Prefix of a spool or segment that is being created: readers ignore it."""
 _ACKED = struct.Struct("<QQQI")
 ACKED_BYTES: Final = _ACKED.size
 _MARK = struct.Struct("<QI")
-_TAKEN_AT: Final = 64
-"""Byte of the acknowledgement file at which the second mark begins; older readers ignore it."""
-_SENT_AT: Final = _TAKEN_AT + _MARK.size
+_CONSUMED_AT: Final = 64
+"""Offset of the second mark in the acknowledgement file; older readers ignore it."""
+_ACKNOWLEDGED_AT: Final = _CONSUMED_AT + _MARK.size
 
 
 class SpoolUnavailable(OSError):
-    """The spool's directory cannot be made or written; the message names it and the remedy."""
+    """The spool directory cannot be created or written; the message names it and the remedy."""
 
 
 @dataclass(frozen=True)
 class SpoolTarget:
-    """Where a spool's events go, and how.
+    """Where a spool's events are sent, and how.
 
-    `linger_s`: how long a frame may fill. `client_id`: who sends, as the broker's quotas see it.
+    `linger_s`: most seconds that a frame waits for more events. `client_id`: for the broker's
+    quotas.
     """
 
     kafka: str
@@ -64,9 +71,9 @@ def described_target(described: Mapping[str, Any]) -> SpoolTarget:
 
 @dataclass
 class Progress:
-    """What became of a spool: positions below `settled` are through, `lost` of them never sent.
+    """Progress of a spool: positions below `settled` are done, `lost` of them were never sent.
 
-    `scrubbed`: how many values were replaced in those that were.
+    `scrubbed`: number of secrets replaced in those that were sent.
     """
 
     settled: int = 0
@@ -99,7 +106,7 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
 
 
 def spool_names(directory: Path) -> set[str]:
-    """Return the names of all spools that are complete. Raises `OSError`."""
+    """Return the names of all complete spools. Raises `OSError`."""
     with os.scandir(directory) as entries:
         return {
             entry.name
@@ -115,7 +122,7 @@ def write_progress(descriptor: int, progress: Progress) -> None:
 
 
 def read_progress(descriptor: int) -> Progress | None:
-    """Read an acknowledgement file; None where it is caught in mid-write or damaged."""
+    """Read an acknowledgement file; None during a write, or if it is damaged."""
     data = os.pread(descriptor, ACKED_BYTES, 0)
     if len(data) < ACKED_BYTES:
         return Progress() if not data else None
@@ -123,37 +130,64 @@ def read_progress(descriptor: int) -> Progress | None:
     return Progress(*counts) if crc32(b"%d %d %d" % tuple(counts)) == check else None
 
 
-def write_taken(descriptor: int, taken: int, sent: int) -> None:
-    """Note in an acknowledgement file that positions below `taken` need never be sent again.
+def write_marks(descriptor: int, consumed: int, acknowledged: int) -> None:
+    """Write the second pair of marks: positions below `consumed` never need to be sent again.
 
-    `sent`: positions below are in the broker's present log, which may be fewer than are settled.
+    Positions below `acknowledged` are in the broker's present log; may be fewer than are settled.
     """
-    marks = (taken, crc32(b"taken %d" % taken)), (sent, crc32(b"sent %d" % sent))
-    os.pwrite(descriptor, b"".join(_MARK.pack(*mark) for mark in marks), _TAKEN_AT)
+    data = _pack_mark(b"taken", consumed) + _pack_mark(b"sent", acknowledged)
+    os.pwrite(descriptor, data, _CONSUMED_AT)
 
 
-def read_taken(descriptor: int) -> int | None:
-    """Read what `write_taken` wrote; None where a spool never kept what was acknowledged."""
-    data = os.pread(descriptor, _MARK.size, _TAKEN_AT)
+def _pack_mark(name: bytes, position: int) -> bytes:
+    return _MARK.pack(position, crc32(b"%s %d" % (name, position)))
+
+
+def read_consumed(descriptor: int) -> int | None:
+    """Read the consumed position; None if the spool never retained acknowledged events."""
+    return _read_mark(descriptor, b"taken", _CONSUMED_AT, damaged=None)
+
+
+def read_acknowledged(descriptor: int) -> int | None:
+    """Read the acknowledged position; None if there is none, 0 if it is damaged."""
+    return _read_mark(descriptor, b"sent", _ACKNOWLEDGED_AT, damaged=0)
+
+
+def _read_mark(descriptor: int, name: bytes, offset: int, damaged: int | None) -> int | None:
+    data = os.pread(descriptor, _MARK.size, offset)
     if len(data) < _MARK.size:
         return None
-    taken, check = _MARK.unpack(data)
-    return int(taken) if crc32(b"taken %d" % taken) == check else None
-
-
-def read_sent(descriptor: int) -> int | None:
-    """Read `sent` of `write_taken`; None where there is none, 0 where it cannot be read."""
-    data = os.pread(descriptor, _MARK.size, _SENT_AT)
-    if len(data) < _MARK.size:
-        return None
-    sent, check = _MARK.unpack(data)
-    return int(sent) if crc32(b"sent %d" % sent) == check else 0
+    position = int(_MARK.unpack(data)[0])
+    return position if data == _pack_mark(name, position) else damaged
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk itself."""
+    """fsync a directory, so that its new names survive power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove a spool whose process died before it was complete, so before any event."""
+    try:
+        if time.time() - folder.stat().st_mtime < UNFINISHED_S:
+            return
+        lock = os.open(folder / SPOOL_FILE, os.O_RDWR)
+    except FileNotFoundError:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        return
+    except OSError:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for path in folder.iterdir():
+            path.unlink(missing_ok=True)
+        folder.rmdir()
+    except OSError:
+        return
+    finally:
+        os.close(lock)

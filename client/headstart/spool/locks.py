@@ -1,8 +1,8 @@
-"""Who ships a directory: whoever holds the kernel's lock on its file `ship.lock`.
+"""The lock of a directory's shipper: the process that holds the flock of `ship.lock` ships it.
 
-The kernel hands the lock over the moment its holder dies. It is a lock on a file, not on a name:
-where somebody deletes the file, a successor opens another one. So who has got the lock looks
-whether the name still means its file, and looks again while it ships.
+The kernel releases the lock the moment its holder dies. It locks a file, not a name: if the file is
+deleted, a successor creates another one. So the holder checks that the name still refers to its
+file, after locking and again while it ships.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOCK_FILE: Final = "ship.lock"
 
 
 def open_lock(directory: Path) -> int:
-    """Open the file that a directory's shipper locks; its first byte is the bell's flag."""
+    """Open the lock file of a directory; its first byte is the flag of `WakeupPipe`."""
     descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     if os.fstat(descriptor).st_size == 0:
         os.pwrite(descriptor, b"\0\0\0\n", 0)
@@ -24,7 +24,7 @@ def open_lock(directory: Path) -> int:
 
 
 def try_lock(lock: int) -> bool:
-    """Take the lock where nobody holds it."""
+    """Take the lock if it is free; return whether it was."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -33,7 +33,7 @@ def try_lock(lock: int) -> bool:
 
 
 def is_in_place(path: Path, opened: os.stat_result) -> bool:
-    """Whether a path still means the file that was opened there."""
+    """Return whether a path still refers to the file that was opened."""
     try:
         return os.path.samestat(os.stat(path), opened)
     except OSError:
@@ -41,7 +41,7 @@ def is_in_place(path: Path, opened: os.stat_result) -> bool:
 
 
 def is_current(directory: Path, lock: int) -> bool:
-    """Whether a lock is one on the directory's file, rather than on one that was deleted."""
+    """Return whether a lock is on the directory's present file, not on a deleted one."""
     return is_in_place(directory / LOCK_FILE, os.fstat(lock))
 
 

@@ -1,42 +1,42 @@
-"""Which positions of a spool were counted as lost, so that a second reading counts none twice."""
+"""Positions of a spool that were counted as lost, so that reading again counts none twice."""
 
 from __future__ import annotations
 
 Span = tuple[int, int]
-"""Positions from the first number up to, and without, the second."""
+"""Positions from the first number up to, but excluding, the second."""
 
 
 class Losses:
     """The losses of one spool, in the memory of its shipper.
 
-    An earlier shipper has counted what it found missing; what an emitter deleted because it was
-    acknowledged it has not, and had not to. So what is missing in `earlier` is not counted.
+    Positions missing in `earlier` are not counted: an earlier shipper counted those it missed, and
+    those that an emitter deleted because they were acknowledged are no loss.
     """
 
     def __init__(self, earlier: Span) -> None:
-        """`earlier`: positions that an earlier shipper has read, and that are read again."""
+        """`earlier`: positions that an earlier shipper read, and that are read again."""
         self._earlier = earlier
         self._counted: list[Span] = []
 
     def read_again(self, before: int) -> None:
-        """Note that the positions below `before` were read here, and are going to be once more."""
+        """Note that the positions below `before` will be read again."""
         self._earlier = (max(self._earlier[0], before), self._earlier[1])
 
-    def missing(self, first: int, end: int, taken: int) -> int:
-        """Return how many of these positions, which are not in the files, were not counted yet.
+    def missing(self, first: int, end: int, consumed: int) -> int:
+        """Count positions that are in no file; return how many were not counted before.
 
-        What is below `taken` is never read again.
+        Positions below `consumed` are never read again.
         """
         low, high = self._earlier
-        fresh = self._add(first, end, taken)
+        fresh = self._add(first, end, consumed)
         return sum(b - a - max(0, min(b, high) - max(a, low)) for a, b in fresh)
 
-    def stale(self, first: int, end: int, taken: int) -> int:
-        """The same of positions that are in the files, and will not be sent."""
-        return sum(b - a for a, b in self._add(first, end, taken))
+    def stale(self, first: int, end: int, consumed: int) -> int:
+        """Count positions that are in files but will not be sent; return how many are new."""
+        return sum(b - a for a, b in self._add(first, end, consumed))
 
-    def _add(self, first: int, end: int, taken: int) -> list[Span]:
-        """Return which parts of a span are not among those counted, and add them."""
+    def _add(self, first: int, end: int, consumed: int) -> list[Span]:
+        """Add a span to those counted; return its parts that were not counted yet."""
         fresh: list[Span] = []
         at = first
         for low, high in self._counted:
@@ -53,5 +53,5 @@ class Losses:
                 merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
             else:
                 merged.append((low, high))
-        self._counted = [span for span in merged if span[1] > taken]
+        self._counted = [span for span in merged if span[1] > consumed]
         return fresh

@@ -1,4 +1,4 @@
-"""What is not sent is kept beside the spools, and said loudly. Nothing reads it but people."""
+"""Keeps events that will not be sent beside the spools, and logs errors. For people to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("headstart")
 
 
 def keep_event(spool: Path, event: bytes, reason: str) -> None:
-    """Append one event of a spool to its file of refused events (JSONL)."""
+    """Append one event of a spool to its file of quarantined events (JSONL)."""
     file = spool.parent / QUARANTINE / f"{spool.name}.jsonl"
     try:
         file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -26,7 +26,7 @@ def keep_event(spool: Path, event: bytes, reason: str) -> None:
 
 
 def keep_segment(segment: Path, reason: str) -> None:
-    """Keep a segment as it is, also when its spool is released."""
+    """Keep a copy of a segment, which outlives its spool."""
     spool = segment.parent
     kept = spool.parent / QUARANTINE / f"{spool.name}-{segment.name}"
     try:
@@ -53,5 +53,5 @@ def _link(segment: Path, kept: Path) -> None:
         os.link(segment, kept)
     except FileNotFoundError:
         raise
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         shutil.copyfile(segment, kept)

@@ -1,8 +1,8 @@
-"""The bytes of a spool segment: a header, then one record per event. Pure: no files, no clock.
+"""Binary format of a spool segment: a header, then one record per event. No files, no clock.
 
-A segment begins with (magic, position of its first record, creation in Unix ms). A record is a
-fixed head (mark, length of the key, length of the event, CRC-32, position), the key, the event.
-A record without key and event seals the segment: nothing follows in it.
+The header is (magic, position of the first record, creation in Unix ms). A record is a fixed head
+(mark, length of the key, length of the event, CRC-32, position), the key and the event. A record
+without key and event seals the segment: nothing follows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headstart.events.schema import MAX_EVENT_BYTES, MAX_IDENTIFIER
 MAGIC: Final = b"HSSPOOL1"
 MARK: Final = b"\xe7\x1d"
 MAX_KEY_BYTES: Final = 2 * 4 * MAX_IDENTIFIER + 1
-"""Longest key: two identifiers of four-byte characters and their separator."""
+"""Longest key: two identifiers of four-byte characters, and the separator."""
 
 _HEADER = struct.Struct("<8sQQ")
 _HEAD = struct.Struct("<2sHIIQ")
@@ -26,7 +26,7 @@ MAX_RECORD_BYTES: Final = _HEAD.size + MAX_KEY_BYTES + MAX_EVENT_BYTES
 
 
 class SpoolRecord(NamedTuple):
-    """One event as it was appended."""
+    """One appended event."""
 
     position: int
     key: bytes
@@ -34,7 +34,7 @@ class SpoolRecord(NamedTuple):
 
 
 class SegmentTail(Enum):
-    """What a scan found behind the last whole record."""
+    """What follows the last whole record of a scan."""
 
     END = "end"
     SHORT = "short"
@@ -43,7 +43,7 @@ class SegmentTail(Enum):
 
 
 class SegmentScan(NamedTuple):
-    """Whole records, the offset behind the last of them, and what follows there."""
+    """Whole records, the offset after the last of them, and what follows."""
 
     records: list[SpoolRecord]
     end: int
@@ -56,7 +56,7 @@ def pack_header(first: int, created_ms: int) -> bytes:
 
 
 def unpack_header(data: bytes) -> tuple[int, int] | None:
-    """Return (first position, creation in Unix ms); None where this is no segment of ours."""
+    """Return (first position, creation in Unix ms); None if this is not a segment."""
     if len(data) < HEADER_BYTES:
         return None
     magic, first, created_ms = _HEADER.unpack_from(data)
@@ -65,28 +65,28 @@ def unpack_header(data: bytes) -> tuple[int, int] | None:
 
 def pack_record(position: int, key: bytes, event: bytes) -> bytes:
     """Return the bytes of one record."""
-    check = _check(position, key, event)
-    return _HEAD.pack(MARK, len(key), len(event), check, position) + key + event
+    checksum = _checksum(position, key, event)
+    return _HEAD.pack(MARK, len(key), len(event), checksum, position) + key + event
 
 
-def _check(position: int, key: bytes, event: bytes) -> int:
-    # The seed binds the checksum to the position: a record in another's place does not pass.
+def _checksum(position: int, key: bytes, event: bytes) -> int:
+    # The seed binds the checksum to the position: a record at another position does not pass.
     return crc32(event, crc32(key, (position ^ position >> 32) & 0xFFFFFFFF))
 
 
 def pack_seal(position: int) -> bytes:
-    """Return the record that ends a segment; `position` is the next event's."""
+    """Return the record that seals a segment; `position`: of the next event."""
     return pack_record(position, b"", b"")
 
 
 def scan(data: bytes, expected: int) -> SegmentScan:
-    """Read whole records from the start of `data`; positions begin at `expected` or above."""
+    """Read whole records from the start of `data`, with positions of at least `expected`."""
     records: list[SpoolRecord] = []
     at, size = 0, len(data)
     while True:
         if size - at < _HEAD.size:
             return SegmentScan(records, at, SegmentTail.SHORT if at < size else SegmentTail.END)
-        mark, key_bytes, event_bytes, check, position = _HEAD.unpack_from(data, at)
+        mark, key_bytes, event_bytes, checksum, position = _HEAD.unpack_from(data, at)
         if (
             mark != MARK
             or key_bytes > MAX_KEY_BYTES
@@ -99,7 +99,7 @@ def scan(data: bytes, expected: int) -> SegmentScan:
         if end > size:
             return SegmentScan(records, at, SegmentTail.SHORT)
         key, event = data[at + _HEAD.size : middle], data[middle:end]
-        if _check(position, key, event) != check:
+        if _checksum(position, key, event) != checksum:
             return SegmentScan(records, at, SegmentTail.BAD)
         if not event:
             return SegmentScan(records, end, SegmentTail.SEALED)
@@ -108,7 +108,7 @@ def scan(data: bytes, expected: int) -> SegmentScan:
 
 
 def find_record(data: bytes, expected: int) -> int | None:
-    """Return the offset of the next whole record at or above `expected`; None where none is."""
+    """Return the offset of the next whole record, of at least `expected`; None if there is none."""
     at = data.find(MARK, 1)
     while at >= 0:
         found = scan(data[at : at + MAX_RECORD_BYTES], expected)

@@ -1,6 +1,6 @@
-"""What both readers share: the mirrors, and what is made of an answer of Redis, or of none.
+"""Base of both readers: their caches, argument checks, and how responses become answers.
 
-Everything but the round trip, and but who runs the follower: headstart.thresholds has those.
+The round trips and the subscriber's thread or task are in `headstart.thresholds.reader`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from headstart.thresholds.cache import ThresholdCache
 from headstart.thresholds.cache_entries import CacheQuery
 from headstart.thresholds.metrics import ReaderCounts, watch
 from headstart.thresholds.modes import (
-    UNASKED,
+    UNKNOWN_MODE,
     Mode,
     ModeCache,
     ModeQuery,
     mode_from_environment,
     most_restrictive,
-    not_ready,
+    not_ready_error,
 )
 from headstart.thresholds.queries import Reply
 from headstart.thresholds.subscriber import UpdateSubscriber
@@ -42,7 +42,7 @@ from headstart.thresholds.threshold import Threshold
 from headstart.thresholds.unreadable import warn_once
 
 PAUSE_S: Final = 0.25
-"""Seconds for which an unanswered question keeps a reader from asking again."""
+"""Seconds for which a reader does not query Redis after a query failed."""
 STALENESS_S: Final = 1.0
 MIRROR_LIMIT: Final = 10_000
 
@@ -52,7 +52,7 @@ _LOG = logging.getLogger("headstart.thresholds")
 
 
 class BaseReader:
-    """Everything but the round trip. `mode` is what the environment says."""
+    """Everything but the round trips."""
 
     _known: frozenset[str]
     _connect: ClassVar[Callable[..., Any]]
@@ -78,7 +78,7 @@ class BaseReader:
         names_in("levels", levels)
         self._url, self._timeout_s, self._clock = redis_url, timeout_s, clock
         self._address = redis_address(redis_url)
-        self._ask_again_at: float | None = None  # None: Redis answers
+        self._retry_at: float | None = None  # None: Redis responds
         self._environment = mode_from_environment()
         self._known = frozenset(("workflow_type", "tenant", *levels, *_IDS))
         self._named = self._known | _TOOL
@@ -91,22 +91,22 @@ class BaseReader:
         watch(self, self._counts)
 
     def _begin(self) -> None:
-        """Know nothing, follow nothing."""
-        self._mirror = ThresholdCache(
+        """Start with empty caches and no subscriber."""
+        self._cache = ThresholdCache(
             self._levels,
             limit=self._limit,
             staleness_s=self._staleness_s,
             clock=self._clock,
             counts=self._counts,
         )
-        self._hit = self._mirror.hit
+        self._lookup = self._cache.lookup
         self._modes = ModeCache(limit=self._limit, staleness_s=self._staleness_s, clock=self._clock)
-        self._follower: UpdateSubscriber | None = None
+        self._subscriber: UpdateSubscriber | None = None
 
     def _given(self, context: Context | None, fields: dict[str, object]) -> Context:
-        """Return the context of a call. Raises `ValueError`, `TypeError` naming what is wrong."""
+        """Return the context of a call. Raises `InvalidArgument` naming what is wrong."""
         if fields and not self._known.issuperset(fields):
-            self._refuse_misspelt(fields)
+            self._refuse_misspelled(fields)
         given: Context = fields
         if context is not None:
             if type(context) is not dict:
@@ -116,30 +116,27 @@ class BaseReader:
             identifier("tenant", given["tenant"])
         return given
 
-    def check(self, context: Context, placed: Context) -> None:
-        """Check what a guess is decided by. `placed`: with what the current scope adds.
+    def check(self, context: Context, complete: Context) -> None:
+        """Check the context of a guess. `complete`: with the fields of the current scope.
 
-        Raises `InvalidArgument` for a value of `placed` that names no context, and for a key of
-        `context` that is another spelling of the tenant, a level or an id (`tenant_id`, `user`):
-        it would be answered for another tenant or a coarser context. Other keys are content
-        (`customer_id`), and pass.
+        Raises `InvalidArgument` for a value of `complete` that cannot be part of a context, and for
+        a key of `context` that is another spelling of the tenant, a level or an id (`tenant_id`,
+        `user`): the answer would be another tenant's or a coarser context's. Other keys
+        (`customer_id`) are content.
         """
         if not self._known.issuperset(context):
             self._refuse_misnamed(context)
-        self._check_values(placed)
+        self._check_values(complete)
 
     def _refuse_misnamed(self, context: Context) -> None:
-        """Raise `InvalidArgument` for a key that would not count as it is meant."""
-        if wrong := misnamed(tuple(context), self._known):
-            raise InvalidArgument(
-                f"the context has no key {wrong[0]!r} that counts; did you mean {wrong[1]!r}?"
-            )
+        """Raise `InvalidArgument` for a misspelled key, or a context within the context."""
+        _refuse(misnamed(tuple(context), self._known))
         refuse_nested(context)
 
     def _tool(self, context: Context, tool: str | None) -> str | None:
-        """Return whose overrides apply, which the context may say as well as the call.
+        """Return the tool whose overrides apply: that of the call, or of the context.
 
-        Raises `InvalidArgument` for a key that would not count as it is meant, and for two tools.
+        Raises `InvalidArgument` for a misspelled key, and for two different tools.
         """
         self._refuse_misnamed(context)
         for name in _TOOL:
@@ -153,14 +150,12 @@ class BaseReader:
                     "name it once"
                 )
             tool = str(named)
-        if tool is None and (wrong := misnamed(tuple(context), self._named)):
-            raise InvalidArgument(
-                f"the context has no key {wrong[0]!r} that counts; did you mean {wrong[1]!r}?"
-            )
+        if tool is None:
+            _refuse(misnamed(tuple(context), self._named))
         return tool
 
-    def _refuse_misspelt(self, fields: dict[str, object]) -> None:
-        """Raise `InvalidArgument` for a keyword that is nearly one which counts."""
+    def _refuse_misspelled(self, fields: dict[str, object]) -> None:
+        """Raise `InvalidArgument` for a misspelled keyword."""
         for name in fields:
             plural = name not in self._known and name.removesuffix("s") in self._known
             if wrong := misnamed((name,), self._known):
@@ -173,7 +168,7 @@ class BaseReader:
             raise InvalidArgument(f"{callee}() has no argument {name!r}; did you mean {meant!r}?")
 
     def _check_values(self, given: Context) -> None:
-        """Raise `InvalidArgument` for a value that names no context, and would be left out."""
+        """Raise `InvalidArgument` for a value that cannot be part of a context."""
         for name in ("workflow_type", "tenant"):
             if name in given or name == "workflow_type":
                 identifier(name, given.get(name))
@@ -186,152 +181,158 @@ class BaseReader:
                     f"a boolean, not {value!r:.100}"
                 )
 
-    def _refuse_of_mode(self, unknown: dict[str, object]) -> None:
-        """Raise `TypeError` for keywords that `mode` lacks."""
+    def _refuse_mode_keywords(self, unknown: dict[str, object]) -> None:
+        """Raise `InvalidArgument` for keywords that `mode` does not have."""
         refuse_unknown(f"{type(self).__name__}.mode", unknown, ("tenant", "agent_id"))
 
     def _follow(self) -> None:
-        """Start the follower where there is none, and have it look at what is to be followed."""
+        """Start the subscriber if needed, and have it subscribe to newly cached hashes."""
         raise NotImplementedError
 
-    def _connecting(self, **options: Any) -> Callable[[], Any]:
-        """Return what makes a client of redis-py, without a reference to this reader."""
+    def _client_factory(self, **options: Any) -> Callable[[], Any]:
+        """Return a factory of redis-py clients that holds no reference to this reader."""
         return partial(
             self._connect,
             self._url,
             socket_timeout=self._timeout_s,
             socket_connect_timeout=self._timeout_s,
-            # a connection that Redis has closed meanwhile is opened anew, once and at once
+            # One immediate retry: Redis may have closed an idle connection.
             retry=self._retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
             **options,
         )
 
-    def _new_follower(self) -> UpdateSubscriber:
+    def _new_subscriber(self) -> UpdateSubscriber:
         return UpdateSubscriber(
-            self._url, self._mirror, self._modes, timeout_s=self._timeout_s, address=self._address
+            self._url, self._cache, self._modes, timeout_s=self._timeout_s, address=self._address
         )
 
     def _ask(self, given: Context, tool: str | None) -> Threshold | CacheQuery:
-        """Return the answer, where one can be given without asking Redis; else what to ask."""
+        """Return the answer if it needs no round trip, else the query to send."""
         self._check_values(given)
         identifier("tool", tool, none=True)
-        question = self._mirror.question(given, tool)
-        if isinstance(question, CacheQuery) and self._pausing():
-            return self._unanswered(question, None)
-        return question
+        query = self._cache.build_query(given, tool)
+        if isinstance(query, CacheQuery) and self._is_pausing():
+            return self._answer_without_redis(query, None)
+        return query
 
     def _ask_default(self, given: Context) -> Threshold | CacheQuery:
-        """Return the tenant's default, where it can be told without asking Redis; else ask."""
+        """Return the tenant's default if it needs no round trip, else the query to send."""
         tenant = given.get("tenant")
-        question = self._mirror.default_question("default" if tenant is None else str(tenant))
-        if isinstance(question, CacheQuery) and self._pausing():
-            return self._mirror.last_known(question)  # counted with the context's own question
-        return question
+        query = self._cache.build_default_query("default" if tenant is None else str(tenant))
+        if isinstance(query, CacheQuery) and self._is_pausing():
+            return self._cache.last_known(query)  # counted with the context's own query
+        return query
 
-    def _told(self, asked: CacheQuery, reply: Reply) -> Threshold:
-        """Return the answer in a reply, which may be to the same question of another caller."""
+    def _read_reply(self, asked: CacheQuery, reply: Reply) -> Threshold:
+        """Return the answer in a reply, which may belong to the same query of another caller."""
         if reply.values is None:
-            return self._unanswered(asked, reply.error)
-        assert isinstance(reply.question, CacheQuery)
-        question = reply.question._replace(tool=asked.tool)
-        return self._answered(question, reply.values, reply.asked_at)
+            return self._answer_without_redis(asked, reply.error)
+        assert isinstance(reply.query, CacheQuery)
+        query = reply.query._replace(tool=asked.tool)
+        return self._store_answer(query, reply.values, reply.asked_at)
 
-    def _mode_told(self, asked: ModeQuery, reply: Reply) -> Mode:
+    def _read_mode_reply(self, asked: ModeQuery, reply: Reply) -> Mode:
         if reply.values is None:
-            return self._mode_unanswered(asked, reply.error)
-        assert isinstance(reply.question, ModeQuery)
-        return self._mode_answered(reply.question, reply.values, reply.asked_at)
+            return self._mode_without_redis(asked, reply.error)
+        assert isinstance(reply.query, ModeQuery)
+        return self._store_mode(reply.query, reply.values, reply.asked_at)
 
-    def _answered(
-        self, question: CacheQuery, values: Sequence[bytes | None], asked_at: float
+    def _store_answer(
+        self, query: CacheQuery, values: Sequence[bytes | None], asked_at: float
     ) -> Threshold:
-        self._recovered()
+        self._note_recovery()
         self._counts.misses += 1
         self._counts.miss_seconds.observe(self._clock() - asked_at)
-        answer = self._mirror.filled(question, values, asked_at)
-        if self._staleness_s and (self._follower is None or self._mirror.unfollowed):
+        answer = self._cache.store_response(query, values, asked_at)
+        if self._staleness_s and (self._subscriber is None or self._cache.pending_subscriptions):
             self._follow()
         return answer
 
-    def _unanswered(self, question: CacheQuery, error: Exception | None) -> Threshold:
-        """Return the last known; `error` is None where the question was not sent."""
+    def _answer_without_redis(self, query: CacheQuery, error: Exception | None) -> Threshold:
+        """Return the last known answer; `error` is None if the query was not sent."""
         if isinstance(error, redis.ResponseError) and str(error).startswith("WRONGTYPE"):
-            # Of this key only: no reason to stop asking for others.
-            warn_once(question.key, str(error), "what was last known holds; delete the key")
+            # An error of this key only: no reason to pause queries of others.
+            warn_once(query.key, str(error), "the last known value applies; delete the key")
             self._counts.failed += 1
         elif error is not None:
-            self._failed(error)
+            self._note_failure(error)
         self._counts.stale += 1
-        return self._mirror.last_known(question)
+        return self._cache.last_known(query)
 
     def _ask_mode(self, tenant: str, agent_id: str | None) -> Mode | ModeQuery:
-        """Return the mode, where it can be told without asking Redis; else what to ask."""
+        """Return the mode if it needs no round trip, else the query to send."""
         identifier("tenant", tenant)
         identifier("agent_id", agent_id, none=True)
         if self._environment == "off":
             return "off"
-        known = self._modes.hit(tenant, agent_id)
+        known = self._modes.lookup(tenant, agent_id)
         if known is not None:
             return most_restrictive((self._environment, known))
-        question = self._modes.question(tenant, agent_id)
-        return self._mode_unanswered(question, None) if self._pausing() else question
+        query = self._modes.build_query(tenant, agent_id)
+        return self._mode_without_redis(query, None) if self._is_pausing() else query
 
-    def _mode_answered(self, question: ModeQuery, values: Sequence[Any], asked_at: float) -> Mode:
-        if (error := not_ready(values)) is not None:
-            return self._mode_unanswered(question, error)
-        self._recovered()
-        known = self._modes.filled(question, values, asked_at)
-        if self._staleness_s and self._follower is None:
+    def _store_mode(self, query: ModeQuery, values: Sequence[Any], asked_at: float) -> Mode:
+        if (error := not_ready_error(values)) is not None:
+            return self._mode_without_redis(query, error)
+        self._note_recovery()
+        known = self._modes.store_response(query, values, asked_at)
+        if self._staleness_s and self._subscriber is None:
             self._follow()
         return most_restrictive((self._environment, known))
 
-    def _mode_unanswered(self, question: ModeQuery, error: Exception | None) -> Mode:
-        """Return the last known; where nothing is, `UNASKED`, as the kill switch may be set."""
+    def _mode_without_redis(self, query: ModeQuery, error: Exception | None) -> Mode:
+        """Return the last known mode, else `UNKNOWN_MODE`, as the kill switch may be set."""
         if error is not None:
-            self._failed(error)
-        known = self._modes.last_known(*question.owner) or UNASKED
+            self._note_failure(error)
+        known = self._modes.last_known(*query.owner) or UNKNOWN_MODE
         return most_restrictive((self._environment, known))
 
-    def _pausing(self) -> bool:
-        return self._ask_again_at is not None and self._clock() < self._ask_again_at
+    def _is_pausing(self) -> bool:
+        return self._retry_at is not None and self._clock() < self._retry_at
 
-    def _recovered(self) -> None:
-        if self._ask_again_at is not None:
-            self._ask_again_at = None
-            _LOG.info("Redis at %s answers again", self._address)
+    def _note_recovery(self) -> None:
+        if self._retry_at is not None:
+            self._retry_at = None
+            _LOG.info("Redis at %s responds again", self._address)
 
-    def _failed(self, error: Exception) -> None:
-        """Pause; warn at the beginning of an outage only."""
-        if self._ask_again_at is None:
-            message = "Redis at %s does not answer (%s): using what is known until it does"
+    def _note_failure(self, error: Exception) -> None:
+        """Pause queries; warn only when an outage begins."""
+        if self._retry_at is None:
+            message = "Redis at %s does not respond (%s): using cached values until it does"
             _LOG.warning(message, self._address, error)
-        self._ask_again_at = self._clock() + PAUSE_S
+        self._retry_at = self._clock() + PAUSE_S
         self._counts.failed += 1
 
     def stats(self) -> dict[str, int]:
-        """Return counts since the beginning, as `headstart.thresholds.metrics` explains them."""
+        """Return counts since construction, by the names in `headstart.thresholds.metrics`."""
         return self._counts.stats()
 
 
 _OPTIONS: Final = frozenset(BaseReader.__init__.__kwdefaults__ or ())
 _IDS: Final = ("workflow_id", "task_id", "user_id", "agent_id", "session_id")
-"""Fields of a context that are known by name, whether or not they are levels."""
+"""Fields of a context that are known, whether or not they are levels."""
 _TOOL: Final = frozenset(("tool", "tool_id"))
-"""What the tool may be called whose overrides apply, where `tool_id` is no level."""
+"""Keys that may name the tool whose overrides apply, if `tool_id` is not a level."""
 BaseReader._known = frozenset(("workflow_type", "tenant", *DEFAULT_LEVELS, *_IDS))
 
 
-_NO_URL: Final = "an address that is no URL"
+_NO_URL: Final = "an invalid URL"
+
+
+def _refuse(misspelled: tuple[str, str] | None) -> None:
+    if misspelled is not None:
+        name, meant = misspelled
+        raise InvalidArgument(f"the context has an unused key {name!r}; did you mean {meant!r}?")
 
 
 def redis_address(url: str) -> str:
-    """Return `host:port/db` of a Redis URL (or a socket's path), fit to be printed."""
+    """Return `host:port/db` of a Redis URL (or a socket's path), safe to print."""
     if needs_encoding(url):
         return masked(url)
     try:
         parts = urlsplit(url)
         server = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
-    except ValueError:  # no port, or no host, can be told from the rest
+    except ValueError:  # the port or host cannot be parsed
         return _NO_URL
     if not url.lower().startswith(("redis://", "rediss://", "unix://")):
         return _NO_URL  # any part of it may be a password

@@ -1,7 +1,7 @@
-"""What a reader counts: the one list of its metrics, and their way into prometheus-client.
+"""Metrics of the readers: their list, and their export to prometheus-client.
 
-Where prometheus-client is installed, the sums over this process's readers are in its default
-registry, collected when it is asked. Reading itself only counts.
+If prometheus-client is installed, the sums over this process's readers are registered in its
+default registry and collected at each scrape. Reading itself only counts.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ class ReaderMetric(NamedTuple):
 
 
 METRICS: Final = (
-    ReaderMetric("hits", "counter", "answers from the mirror"),
-    ReaderMetric("misses", "counter", "answers that Redis was asked for"),
-    ReaderMetric("failed", "counter", "questions that Redis did not answer"),
-    ReaderMetric("stale", "counter", "answers that could not be confirmed within the bound"),
-    ReaderMetric("announcements", "counter", "announcements of hashes that the mirror keeps"),
-    ReaderMetric("changes", "counter", "values that became newer in the mirror"),
-    ReaderMetric("evictions", "counter", "contexts that left the mirror for others"),
-    ReaderMetric("connections", "counter", "times that the line for announcements was opened"),
-    ReaderMetric("contexts", "gauge", "contexts in the mirror"),
-    ReaderMetric("miss_seconds", "histogram", "round trips to Redis that answered, in seconds"),
+    ReaderMetric("hits", "counter", "answers from the cache"),
+    ReaderMetric("misses", "counter", "answers that Redis was queried for"),
+    ReaderMetric("failed", "counter", "queries that Redis did not answer"),
+    ReaderMetric("stale", "counter", "answers not confirmed within the staleness bound"),
+    ReaderMetric("announcements", "counter", "announcements of hashes that are cached"),
+    ReaderMetric("changes", "counter", "cached values that changed"),
+    ReaderMetric("evictions", "counter", "contexts evicted from the cache"),
+    ReaderMetric("connections", "counter", "connections opened for announcements"),
+    ReaderMetric("contexts", "gauge", "contexts in the cache"),
+    ReaderMetric(
+        "miss_seconds", "histogram", "duration of successful round trips to Redis, in seconds"
+    ),
 )
-"""Threads do not wait for each other to count: under many, `hits` may be a few short."""
+"""Counted without a lock: with many threads `hits` may be a few short."""
 
 BUCKETS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0)
 
@@ -47,23 +49,23 @@ class LatencyHistogram:
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count one duration, in seconds."""
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.sum += seconds
 
     def add(self, other: LatencyHistogram) -> None:
-        """Count all that another has."""
+        """Add the counts of another histogram."""
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 
     def cumulative(self) -> list[tuple[str, int]]:
-        """Return the counts as Prometheus has them: of all up to each bound."""
+        """Return Prometheus buckets: the count of all durations up to each bound."""
         bounds = [*map(str, self._bounds), "+Inf"]
         return [(bound, sum(self.counts[: n + 1])) for n, bound in enumerate(bounds)]
 
 
 class ReaderCounts:
-    """What one reader has counted; attributes are named like the metrics."""
+    """Counts of one reader; attributes are named like the metrics."""
 
     def __init__(self) -> None:
         self.hits = self.misses = self.failed = self.stale = 0
@@ -71,11 +73,11 @@ class ReaderCounts:
         self.miss_seconds = LatencyHistogram()
 
     def stats(self) -> dict[str, int]:
-        """Return the counts by name; without the histogram."""
+        """Return the counts by name, without the histogram."""
         return {m.name: getattr(self, m.name) for m in METRICS if m.kind != "histogram"}
 
     def add(self, other: ReaderCounts) -> None:
-        """Count all that a reader had which is gone, but what it held."""
+        """Add the counters of a reader that was closed, not its gauges."""
         for metric in METRICS:
             if metric.kind == "counter":
                 total = getattr(self, metric.name) + getattr(other, metric.name)
@@ -84,26 +86,26 @@ class ReaderCounts:
 
 
 class _Collector:
-    """The sums over all readers there are and were, as prometheus-client asks for them."""
+    """Sums over all present and former readers, for prometheus-client."""
 
     def __init__(self) -> None:
         self.counts: set[ReaderCounts] = set()
-        self.gone = ReaderCounts()
+        self.closed = ReaderCounts()
         self.registered = False
 
     def forget(self, counts: ReaderCounts) -> None:
-        """Keep what a reader that is gone has counted."""
+        """Keep the counts of a reader that was garbage-collected."""
         self.counts.discard(counts)
-        self.gone.add(counts)
+        self.closed.add(counts)
 
     def collect(self) -> Iterator[Any]:
-        """Yield every metric. Part of prometheus-client's interface."""
+        """Yield every metric family; called by prometheus-client."""
         core = import_module("prometheus_client.core")
-        all_of_them = [self.gone, *self.counts]
+        all_counts = [self.closed, *self.counts]
         families = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
         for metric in METRICS:
             name = f"headstart_reader_{metric.name}"
-            found = [getattr(counts, metric.name) for counts in all_of_them]
+            found = [getattr(counts, metric.name) for counts in all_counts]
             if metric.kind != "histogram":
                 yield families[metric.kind](name, metric.help, value=sum(found))
                 continue
@@ -119,7 +121,7 @@ _collector: Final = _Collector()
 
 
 def watch(reader: object, counts: ReaderCounts) -> None:
-    """Measure a reader for as long as it lives; without prometheus-client, do nothing."""
+    """Export a reader's counts; does nothing without prometheus-client."""
     if not _collector.registered:
         try:
             registry = import_module("prometheus_client").REGISTRY

@@ -1,8 +1,8 @@
-"""Rollout modes: off, observe or act; the kill switch and the way to switch on step by step.
+"""Rollout modes: off, observe or act. The kill switch, and the way to roll out step by step.
 
-The most restrictive one wins: of the environment, everybody's, the tenant's and the agent's. What
-is not exactly one of the three, or cannot be read, is off: a kill switch must not fail open.
-Here is also what is known of them, without I/O. Setting them is the service's.
+The most restrictive one applies: of the environment, the global one, the tenant's and the agent's.
+Any other value, or one that cannot be read, is off: a kill switch must not fail open.
+The cache of modes is here too, without I/O. The service sets modes.
 """
 
 from __future__ import annotations
@@ -22,209 +22,210 @@ from redis.exceptions import (
 )
 
 from headstart.keys import MODES, PUBLISHED, PUBLISHING, modes_key
-from headstart.thresholds.heartbeat import SubscriptionHeartbeat
+from headstart.thresholds.cache_entries import SubscriptionHeartbeat
 from headstart.thresholds.unreadable import warn_once
 
 Mode = Literal["off", "observe", "act"]
-"""off: no guess is looked at. observe: decisions are made and logged, none is acted on."""
+"""off: guesses are ignored. observe: decisions are made and logged, but never acted on."""
 
-RESTRICTIVE_FIRST: Final[tuple[Mode, ...]] = ("off", "observe", "act")
+MOST_RESTRICTIVE_FIRST: Final[tuple[Mode, ...]] = ("off", "observe", "act")
 
-UNASKED: Final[Mode] = "observe"
-"""Until a Redis with all modes has answered once, as the kill switch may be set: only logged."""
+UNKNOWN_MODE: Final[Mode] = "observe"
+"""Until a Redis with all modes has responded once: the kill switch may be set, so only log."""
 
 _LOG = logging.getLogger("headstart.thresholds")
 
-_PASSING: Final = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
-"""Errors of a server that is not ready: as if Redis did not answer."""
+_NOT_READY: Final = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
+"""Errors of a server that is not ready: treated as if Redis did not respond."""
 
 
 def mode_from_environment() -> Mode:
-    """Return HEADSTART_MODE, act where it is not set. Raises `ValueError` naming the modes."""
+    """Return HEADSTART_MODE, by default act. Raises `ValueError` for any other value."""
     named = os.environ.get("HEADSTART_MODE") or "act"
-    if named not in RESTRICTIVE_FIRST:
+    if named not in MOST_RESTRICTIVE_FIRST:
         raise ValueError(f"HEADSTART_MODE must be off, observe or act, not {named!r:.64}")
     return named
 
 
 def known_mode(mode: object) -> Mode:
-    """Return a mode; off for what is none, of a newer version for example."""
-    for known in RESTRICTIVE_FIRST:
+    """Return a mode; off for an unknown value, such as one of a newer version."""
+    for known in MOST_RESTRICTIVE_FIRST:
         if isinstance(mode, str) and mode == known:
             return known
     return "off"
 
 
 def most_restrictive(modes: Iterable[str]) -> Mode:
-    """Return the most restrictive of some modes, act of none; what is no mode counts as off."""
-    places = [RESTRICTIVE_FIRST.index(known_mode(each)) for each in modes]
-    return RESTRICTIVE_FIRST[min(places, default=-1)]
+    """Return the most restrictive of the modes, act if there are none; unknown values are off."""
+    ranks = [MOST_RESTRICTIVE_FIRST.index(known_mode(each)) for each in modes]
+    return MOST_RESTRICTIVE_FIRST[min(ranks, default=-1)]
 
 
 def read_mode(stored: object, where: str) -> Mode:
-    """Return the mode that a field of Redis holds; off, with a warning, where it holds none.
+    """Return the mode in a field of Redis; off, with a warning, if it holds no known mode.
 
-    `stored` is the field's bytes, or the error in its place. `where`: for the warning.
+    `stored` is the field's bytes, or the error returned instead. `where`: for the warning.
     """
     text = stored.decode(errors="replace") if isinstance(stored, bytes) else stored
     mode = known_mode(text)
     if mode != text:
         shown = str(text) if isinstance(text, Exception) else text
-        warn_once(f"the mode {where}", shown, "off holds; `headstart config set mode` sets another")
+        warn_once(
+            f"the mode {where}", shown, "off applies; set one with `headstart config set mode`"
+        )
     return mode
 
 
 class ModeQuery(NamedTuple):
-    """What to ask Redis: two fields of everybody's hash, and these fields of a tenant's.
+    """Two fields of the global hash of modes, and `fields` of the tenant's hash.
 
-    Everybody's are `*` and the one that says whether this Redis has all modes.
+    The global ones are `*` and the marker that all modes were published to this Redis.
     """
 
     owner: tuple[str, str | None]
     key: str
     fields: tuple[str, ...]
-    line: SubscriptionHeartbeat | None
-    announced: int
+    heartbeat: SubscriptionHeartbeat | None
+    announcements: int
 
-    def through(self, pipeline: Any) -> Any:
-        """Return a pipeline that asks it, in two commands.
+    def add_to(self, pipeline: Any) -> Any:
+        """Add its two commands to a pipeline, and return the pipeline.
 
-        To be executed with `raise_on_error=False`: an error in an answer's place is read as off.
+        Execute it with `raise_on_error=False`: an error in a response is read as off.
         """
         return pipeline.hmget(MODES, "*", PUBLISHED).hmget(self.key, self.fields)
 
     @staticmethod
     def published(values: Sequence[Any]) -> bool:
-        """Return whether the answers come from a Redis to which all modes were published.
+        """Return whether all modes were published to the Redis that responded.
 
-        Where not, a mode that is absent may be one that was lost.
+        If not, a mode that is absent may have been lost.
         """
-        everybody = values[0]
-        if isinstance(everybody, Exception):
+        if isinstance(values[0], Exception):
             return False
-        marker = everybody[1]
+        marker = values[0][1]
         return isinstance(marker, bytes) and not marker.startswith(PUBLISHING)
 
     def read(self, values: Sequence[Any]) -> Mode:
-        """Return the most restrictive mode in the answers to the two commands."""
-        everybody, others = values
-        if not isinstance(everybody, Exception):
-            everybody = everybody[0]
+        """Return the most restrictive mode in the responses to the two commands."""
+        everyone, others = values
+        if not isinstance(everyone, Exception):
+            everyone = everyone[0]
         if isinstance(others, Exception):
             others = [others] * len(self.fields)
-        places = [(MODES, "*"), *((self.key, field) for field in self.fields)]
+        names = [(MODES, "*"), *((self.key, field) for field in self.fields)]
         return most_restrictive(
             read_mode(stored, f"{field} of {key}")
-            for (key, field), stored in zip(places, (everybody, *others), strict=True)
+            for (key, field), stored in zip(names, (everyone, *others), strict=True)
             if stored is not None
         )
 
 
-def not_ready(values: Sequence[Any]) -> Exception | None:
-    """Return the error in some answers that says that Redis is not ready to answer; else None."""
-    return next((each for each in values if isinstance(each, _PASSING)), None)
+def not_ready_error(values: Sequence[Any]) -> Exception | None:
+    """Return the error in the responses that says that Redis is not ready; else None."""
+    return next((each for each in values if isinstance(each, _NOT_READY)), None)
 
 
-class _Known(NamedTuple):
-    """What is known of an owner's mode. `published`: the last one of a Redis with all modes."""
+class _CachedMode(NamedTuple):
+    """The mode of one owner. `published`: the last one from a Redis with all modes."""
 
     mode: Mode
-    line: SubscriptionHeartbeat
+    heartbeat: SubscriptionHeartbeat
     published: Mode | None
 
 
 class ModeCache:
-    """The modes of the tenants and agents that were asked for, the last used `limit` of them."""
+    """The modes of the `limit` tenants and agents that were used last."""
 
     def __init__(self, *, limit: int, staleness_s: float, clock: Callable[[], float]) -> None:
         self._limit, self._staleness_s, self._clock = limit, staleness_s, clock
-        self._known: OrderedDict[tuple[str, str | None], _Known] = OrderedDict()
-        self._line: SubscriptionHeartbeat | None = None
-        self._announced = 0
+        self._known: OrderedDict[tuple[str, str | None], _CachedMode] = OrderedDict()
+        self._heartbeat: SubscriptionHeartbeat | None = None
+        self._announcements = 0
         self.published = True
-        """Whether Redis had all modes when it was last asked."""
+        """Whether Redis had all modes when it last responded."""
         self.lock = threading.Lock()
 
-    def hit(self, tenant: str, agent: str | None) -> Mode | None:
-        """Return a mode that Redis has confirmed within the bound."""
+    def lookup(self, tenant: str, agent: str | None) -> Mode | None:
+        """Return a mode that Redis confirmed within `staleness_s` seconds."""
         try:
-            mode, line, _ = self._known[tenant, agent]
+            mode, heartbeat, _ = self._known[tenant, agent]
             self._known.move_to_end((tenant, agent))
         except (KeyError, TypeError):
             return None
-        return mode if self._clock() - line.heard <= self._staleness_s else None
+        return mode if self._clock() - heartbeat.confirmed_at <= self._staleness_s else None
 
-    def question(self, tenant: str, agent: str | None) -> ModeQuery:
-        """Return what to ask."""
+    def build_query(self, tenant: str, agent: str | None) -> ModeQuery:
+        """Return the query for a tenant's mode, and its agent's if one is given."""
         fields = ("*",) if agent is None else ("*", f"agent/{agent}")
-        return ModeQuery((tenant, agent), modes_key(tenant), fields, self._line, self._announced)
+        state = self._heartbeat, self._announcements
+        return ModeQuery((tenant, agent), modes_key(tenant), fields, *state)
 
-    def filled(self, question: ModeQuery, values: Sequence[Any], asked_at: float) -> Mode:
-        """Keep what a question's pipeline gave, asked at `asked_at`, and return the mode.
+    def store_response(self, query: ModeQuery, values: Sequence[Any], asked_at: float) -> Mode:
+        """Cache the responses to a query sent at `asked_at`, and return the mode.
 
-        A Redis without all modes (emptied, new) can only restrict what was last published.
+        A Redis without all modes (emptied, new) can only restrict the mode last published.
         """
-        if not_ready(values) is not None:
-            return self.last_known(*question.owner) or UNASKED
-        mode = question.read(values)
-        complete = question.published(values)
+        if not_ready_error(values) is not None:
+            return self.last_known(*query.owner) or UNKNOWN_MODE
+        mode = query.read(values)
+        complete = query.published(values)
         self._warn(values, complete=complete)
         with self.lock:
-            known = self._known.get(question.owner)
+            known = self._known.get(query.owner)
             published = mode if complete else known and known.published
             if not complete:
-                mode = most_restrictive((mode, published or UNASKED))
-            if question.announced == self._announced:
-                followed = question.line is not None and question.line is self._line
-                line = (
-                    question.line if followed and question.line else SubscriptionHeartbeat(asked_at)
-                )
-                self._known[question.owner] = _Known(mode, line, published)
-                self._known.move_to_end(question.owner)
+                mode = most_restrictive((mode, published or UNKNOWN_MODE))
+            if query.announcements == self._announcements:
+                heartbeat = query.heartbeat
+                if heartbeat is None or heartbeat is not self._heartbeat:
+                    heartbeat = SubscriptionHeartbeat(asked_at)
+                self._known[query.owner] = _CachedMode(mode, heartbeat, published)
+                self._known.move_to_end(query.owner)
             elif known is not None:
-                # Something changed since it was asked, and what was known may be older yet: the
-                # process may have stood still. The answer is not kept; the next call asks again.
+                # A mode changed since the query, and the cached one may be even older (the process
+                # may have been suspended). Do not cache the response: the next call queries again.
                 return most_restrictive((mode, known.mode))
             while len(self._known) > self._limit:
                 self._known.popitem(last=False)
         return mode
 
     def last_known(self, tenant: str, agent: str | None) -> Mode | None:
-        """Return what was last known, however long ago; None where nothing ever was."""
+        """Return the cached mode, whatever its age; None if there is none."""
         known = self._known.get((tenant, agent))
         return known.mode if known else None
 
     def _warn(self, values: Sequence[Any], *, complete: bool) -> None:
-        """Warn of a Redis without all modes, once until it has them."""
-        if isinstance(values[0], Exception):  # said otherwise: the mode cannot be read
+        """Warn once of a Redis without all modes, until it has them."""
+        if isinstance(values[0], Exception):  # `read_mode` has warned of it
             return
         if not complete and self.published:
             _LOG.warning(
-                "no worker has published modes to this Redis yet: what was last known holds, else "
-                "%s, so that nothing is started; start the service (`headstart up` or `headstart "
-                "worker thresholds`)",
-                UNASKED,
+                "no worker has published modes to this Redis yet: the last known mode applies, "
+                "else %s, so nothing is started early; start the service (`headstart up` or "
+                "`headstart worker thresholds`)",
+                UNKNOWN_MODE,
             )
         self.published = complete
 
-    def subscribed(self, line: SubscriptionHeartbeat) -> None:
-        """Note that changes are announced on `line` from now on; ask all of `held` again."""
+    def confirm_subscription(self, heartbeat: SubscriptionHeartbeat) -> None:
+        """Note that this connection announces changes from now on; query all modes again."""
         with self.lock:
-            self._line = line
-            self._announced += 1
+            self._heartbeat = heartbeat
+            self._announcements += 1
 
-    def lost(self) -> None:
-        """Note that no line announces changes any more."""
+    def disconnected(self) -> None:
+        """Note that no connection announces changes any more."""
         with self.lock:
-            self._line = None
+            self._heartbeat = None
 
-    def changed(self) -> None:
-        """Note an announcement: what was asked before it does not count any more."""
+    def apply_announcement(self) -> None:
+        """Note a change of some mode: queries sent before it are outdated."""
         with self.lock:
-            self._announced += 1
+            self._announcements += 1
 
-    def held(self) -> list[ModeQuery]:
-        """Return the questions whose answers are known, to be asked again."""
+    def build_refresh_queries(self) -> list[ModeQuery]:
+        """Return the queries of all cached modes."""
         with self.lock:
-            # A copy, made in one step: a hit moves its entry to the end without the lock.
-            return [self.question(*owner) for owner in list(self._known)]
+            # A copy, made in one step: a lookup moves its entry to the end without the lock.
+            return [self.build_query(*owner) for owner in list(self._known)]

@@ -1,8 +1,9 @@
-"""Manual overrides as a reader honours them: which one applies to a context and a tool.
+"""Reads manual overrides, and chooses the one that applies to a context and a tool.
 
-They change what is served, never what is learned, and expire by wall clock. Writing them is the
-service's. The field `!overrides` of a hash holds them all, and is always replaced as a whole. One
-that cannot be read may have been set to stop something, so nothing starts where it holds.
+They change the thresholds that are served, never those learned, and expire by wall clock. The
+service writes them. The field `!overrides` of a hash holds them all and is always replaced as a
+whole. One that cannot be read may have been set to stop something, so nothing starts where it
+applies.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ OVERRIDES_FIELD: Final = "!overrides"
 """Beside the paths in a hash of thresholds; no path begins with an exclamation mark."""
 
 
-NOTHING: Final = nextafter(1.0, 2.0)
-"""As a threshold: no confidence reaches it."""
+UNREACHABLE: Final = nextafter(1.0, 2.0)
+"""A threshold that no confidence reaches."""
 
 
 class Override(NamedTuple):
-    """What an operator has set for a context path, for one tool or (None) for every tool.
+    """Thresholds that an operator set for a context path, for one tool or (None) for every tool.
 
-    `path` "" is the whole workflow type. A threshold that is None stays as learned. `until` is in
-    Unix ms, None for good.
+    `path` "" is the whole workflow type. A threshold of None stays as learned. `until` is in
+    Unix ms; None does not expire.
     """
 
     path: str = ""
@@ -43,7 +44,7 @@ _FIELDS: Final = frozenset(Override._fields)
 
 
 def decode_overrides(raw: bytes | None) -> tuple[Override, ...]:
-    """Return the overrides in a field's value, in the order in which they are asked."""
+    """Return the overrides in a field's value, in order of precedence."""
     if raw is None:
         return ()
     try:
@@ -55,14 +56,14 @@ def decode_overrides(raw: bytes | None) -> tuple[Override, ...]:
 def read_overrides(stored: object) -> tuple[Override, ...]:
     """Return decoded overrides, most specific path first, tool-specific before general.
 
-    One that cannot be read is warned of and starts nothing: at its path, for its tool and until its
-    end as far as those can be read, else everywhere, before all others. None: there are none.
+    One that cannot be read is warned of and starts nothing: at its path, for its tool and until it
+    expires if those can be read, else everywhere, before all others. None: there are none.
     """
     if stored is None:
         return ()
     if not isinstance(stored, list):
         return (_unreadable({}, stored),)
-    # "/" and "=" within values are percent-encoded, so slashes count levels
+    # "/" and "=" within values are percent-encoded, so slashes count levels.
     return tuple(sorted(map(_read, stored), key=_rank))
 
 
@@ -87,27 +88,27 @@ def _read(stored: object) -> Override:
         str(stored.get("by") or ""),
         str(stored.get("reason") or ""),
     )
-    sound = (
-        stored.keys() <= _FIELDS  # of another field nobody here knows what it restricts
+    valid = (
+        stored.keys() <= _FIELDS  # an unknown field may restrict something
         and _text(stored.get("path"))
         and _text(override.tool)
         and _confidence(override.speculate)
         and _confidence(override.suggest)
         and (override.until is None or _number(override.until))
     )
-    return override if sound else _unreadable(stored, stored)
+    return override if valid else _unreadable(stored, stored)
 
 
 def _unreadable(known: dict[str, object], stored: object) -> Override:
-    """Return what holds in the place of an override; of `known` what can be read of it."""
-    warn_once("an override", stored, "nothing starts where it may hold")
+    """Return the override that replaces one that cannot be read; `known`: its readable fields."""
+    warn_once("an override", stored, "nothing starts where it may apply")
     path, tool, until = known.get("path"), known.get("tool"), known.get("until")
     if not known or not _text(path) or not _text(tool):
-        return Override(speculate=NOTHING, reason=_SOMEWHERE)
+        return Override(speculate=UNREACHABLE, reason=_SOMEWHERE)
     return Override(
         path if isinstance(path, str) else "",
         tool if isinstance(tool, str) else None,
-        speculate=NOTHING,
+        speculate=UNREACHABLE,
         until=until if _number(until) else None,  # type: ignore[arg-type]
         by=str(known.get("by") or ""),
         reason=_UNREADABLE,
@@ -126,13 +127,13 @@ def _confidence(value: object) -> bool:
     return value is None or (_number(value) and 0.0 <= value <= 1.0)  # type: ignore[operator]
 
 
-def applying(
+def applicable_override(
     overrides: Sequence[Override], paths: Sequence[str], tool: str | None, now_ms: float
 ) -> Override | None:
-    """Return the override for a context's paths and a tool; None where none applies.
+    """Return the override that applies to a context's paths and a tool; None if none does.
 
-    `overrides` as `read_overrides` returns them. The first that matches wins whole: what it leaves
-    None is not looked for in a coarser one.
+    `overrides` as `read_overrides` returns them. The first match applies alone: a threshold that it
+    leaves None is not taken from a coarser one.
     """
     for each in overrides:
         if each.path and each.path not in paths:

@@ -1,9 +1,8 @@
-"""The readers that executors import: how confident must a guess be, here and now?
+"""The readers of thresholds that executors import.
 
-A mirror in the process answers, kept fresh by what Redis announces; what it does not hold is one
-round trip, for the whole fallback chain of a context. A reader never raises for what goes wrong at
-Redis: it answers with what it last knew, marked stale, or the conservative default. Nothing here
-decides or learns.
+A cache in the process answers, kept up to date by announcements of Redis; a miss is one round trip
+for the whole fallback chain of a context. A reader never raises for an error of Redis: it returns
+the last known thresholds, marked as stale, or the conservative default.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.retry import Retry
 
-from headstart.thresholds.async_queries import TaskAsker
+from headstart.thresholds.async_queries import AsyncQueryClient
 from headstart.thresholds.base_reader import PAUSE_S, BaseReader, Context, redis_address
 from headstart.thresholds.cache_entries import CacheQuery
 from headstart.thresholds.modes import Mode, ModeQuery
-from headstart.thresholds.queries import ThreadAsker
+from headstart.thresholds.queries import QueryClient
 from headstart.thresholds.subscriber import SubscriberThread
 from headstart.thresholds.threshold import DEFAULT_SPECULATE, DEFAULT_SUGGEST, Threshold
 
@@ -39,32 +38,45 @@ __all__ = [
 ]
 
 CLOSE_S: Final = 2.0
-"""How long `close` waits at most for what follows Redis to end."""
+"""Most seconds that `close` waits for the subscriber to end."""
 
 
 class Thresholds(BaseReader):
-    """Reads thresholds; from any number of threads, also after a fork.
+    """Reads thresholds and modes. Thread-safe, and usable after a fork.
 
-    `timeout_s` bounds each wait for Redis; `levels` refine a workflow type, as in the service.
-    An answer that Redis has not confirmed for `staleness_s` seconds is asked for again (0: every
-    one is, and nothing is followed). `mirror_limit`: contexts that are kept, about 1.5 KB each.
+    Never raises for an error of Redis: it returns the last known values, marked as stale, or the
+    conservative default. Connects on the first `get`.
 
         with Thresholds("redis://localhost:6379") as thresholds:
             answer = thresholds.get(workflow_type="refund", domain="retail", user_id="u7")
             start_early = confidence >= answer.speculate
+
+    Args:
+        redis_url: `redis://`, `rediss://` or `unix://` URL.
+        levels: Keys that refine a workflow type, coarse to fine; the same as in the service
+            (default `("domain", "user_id")`).
+        timeout_s: Seconds that each wait for Redis may take (default 0.05).
+        staleness_s: Seconds after which an answer that Redis has not confirmed is queried again
+            (default 1.0; 0 queries always, and subscribes to nothing).
+        mirror_limit: Number of contexts cached, about 1.5 KB each (default 10,000).
+        clock: Monotonic clock in seconds.
+
+    Raises:
+        InvalidArgument: An argument is unknown, or its value cannot be used.
     """
 
     _connect = staticmethod(redis.Redis.from_url)
     _retry = Retry
 
     def __init__(self, redis_url: str, **options: Any) -> None:
-        """Take the arguments above; connect on the first `get`."""
         super().__init__(redis_url, **options)
         self._start()
         _readers.add(self)
 
     def _start(self) -> None:
-        self._asker = ThreadAsker(self._connecting(single_connection_client=True), **self._asking)
+        self._query_client = QueryClient(
+            self._client_factory(single_connection_client=True), **self._asking
+        )
         self._starting = threading.Lock()
         self._thread: SubscriberThread | None = None
 
@@ -73,62 +85,69 @@ class Thresholds(BaseReader):
     ) -> Threshold:
         """Return the thresholds of a context, given as a mapping, as keywords, or both.
 
-        `tenant` is "default" unless given; `tool` is whose overrides apply, also as `tool_id` where
-        that is no level. Raises `InvalidArgument` without `workflow_type`, for an id that is no
-        string, and for a name that is nearly that of the tenant, the tool, an id or a level.
+        Args:
+            context: Keys such as `workflow_type` (required), `tenant` ("default" unless given) and
+                the levels.
+            tool: The tool whose overrides apply; also `tool_id` if that is not a level.
+            **fields: More keys of the context.
+
+        Raises:
+            InvalidArgument: `workflow_type` is missing, an id is not a string, or a name is a
+                misspelling of the tenant, the tool, an id or a level.
         """
         if fields or type(context) is not dict:
             context = self._given(context, fields)
         if not self._known.issuperset(context):
             tool = self._tool(context, tool)
         given = context
-        known = self._hit(given, tool)
+        known = self._lookup(given, tool)
         if known is None:
             asked = self._ask(given, tool)
-            known = self._learned(asked) if isinstance(asked, CacheQuery) else asked
+            known = self._fetch(asked) if isinstance(asked, CacheQuery) else asked
         if known.version is not None:
             return known
         asked = self._ask_default(given)
-        default = self._learned(asked) if isinstance(asked, CacheQuery) else asked
-        return known.over(default)
+        default = self._fetch(asked) if isinstance(asked, CacheQuery) else asked
+        return known.with_default(default)
 
-    def _learned(self, asked: CacheQuery) -> Threshold:
-        """Return what Redis says; the last known where it does not answer."""
-        return self._told(asked, self._asker.ask(asked))
+    def _fetch(self, query: CacheQuery) -> Threshold:
+        """Query Redis; return the last known answer if it does not respond."""
+        return self._read_reply(query, self._query_client.ask(query))
 
     def mode(self, tenant: str = "default", agent_id: str | None = None, **unknown: object) -> Mode:
-        """Return whether guesses may be acted on: the most restrictive of all that applies.
+        """Return "off", "observe" or "act": the most restrictive mode that applies.
 
-        Raises `TypeError` for any other keyword, naming the one that was probably meant.
+        Of HEADSTART_MODE, the global mode, the tenant's, and that of its agent `agent_id`. Raises
+        `InvalidArgument` for any other keyword.
         """
         if unknown:
-            self._refuse_of_mode(unknown)
+            self._refuse_mode_keywords(unknown)
         asked = self._ask_mode(tenant, agent_id)
         if not isinstance(asked, ModeQuery):
             return asked
-        return self._mode_told(asked, self._asker.ask(asked))
+        return self._read_mode_reply(asked, self._query_client.ask(asked))
 
     def _follow(self) -> None:
         with self._starting:
             thread = self._thread
             if thread is None:
-                self._follower = self._new_follower()
-                thread = self._thread = SubscriberThread(self._follower)
+                self._subscriber = self._new_subscriber()
+                thread = self._thread = SubscriberThread(self._subscriber)
                 thread.start()
-                self._ending = weakref.finalize(self, thread.stop)
+                self._stop_thread = weakref.finalize(self, thread.stop)
         thread.wake()
 
     def close(self) -> None:
         """Close the connections."""
         if self._thread is not None:
-            self._ending()
-            self._thread = self._follower = None
-        self._asker.close()
+            self._stop_thread()
+            self._thread = self._subscriber = None
+        self._query_client.close()
 
     def _after_fork(self) -> None:
-        """Begin anew: the thread is gone, connections and what is half done are the parent's."""
+        """Start over in a forked child: the thread is gone, and connections are the parent's."""
         if self._thread is not None:
-            self._ending.detach()
+            self._stop_thread.detach()
         self._begin()
         self._start()
 
@@ -150,17 +169,16 @@ class AsyncThresholds(BaseReader):
     _retry = AsyncRetry
 
     def __init__(self, redis_url: str, **options: Any) -> None:
-        """Take the arguments of `Thresholds`; connect on the first `get`."""
         super().__init__(redis_url, **options)
-        self._asker: TaskAsker | None = None
+        self._query_client: AsyncQueryClient | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def _here(self) -> TaskAsker:
-        """Return what asks in this event loop. Connections of an earlier loop are forgotten."""
-        if self._asker is None or self._asker.loop is not asyncio.get_running_loop():
-            self._asker = TaskAsker(self._connecting()(), **self._asking)
-            self._task = self._follower = None
-        return self._asker
+    def _current_client(self) -> AsyncQueryClient:
+        """Return the client of this event loop; one of an earlier loop is dropped."""
+        if self._query_client is None or self._query_client.loop is not asyncio.get_running_loop():
+            self._query_client = AsyncQueryClient(self._client_factory()(), **self._asking)
+            self._task = self._subscriber = None
+        return self._query_client
 
     async def get(
         self, context: Context | None = None, /, *, tool: str | None = None, **fields: object
@@ -171,48 +189,48 @@ class AsyncThresholds(BaseReader):
         if not self._known.issuperset(context):
             tool = self._tool(context, tool)
         given = context
-        known = self._hit(given, tool)
+        known = self._lookup(given, tool)
         if known is None:
             asked = self._ask(given, tool)
-            known = await self._learned(asked) if isinstance(asked, CacheQuery) else asked
+            known = await self._fetch(asked) if isinstance(asked, CacheQuery) else asked
         if known.version is not None:
             return known
         asked = self._ask_default(given)
-        default = await self._learned(asked) if isinstance(asked, CacheQuery) else asked
-        return known.over(default)
+        default = await self._fetch(asked) if isinstance(asked, CacheQuery) else asked
+        return known.with_default(default)
 
-    async def _learned(self, asked: CacheQuery) -> Threshold:
-        """Return what Redis says; the last known where it does not answer."""
-        return self._told(asked, await self._here().ask(asked))
+    async def _fetch(self, query: CacheQuery) -> Threshold:
+        """Query Redis; return the last known answer if it does not respond."""
+        return self._read_reply(query, await self._current_client().ask(query))
 
     async def mode(
         self, tenant: str = "default", agent_id: str | None = None, **unknown: object
     ) -> Mode:
-        """Return whether guesses may be acted on; see `Thresholds.mode`."""
+        """Return "off", "observe" or "act"; see `Thresholds.mode`."""
         if unknown:
-            self._refuse_of_mode(unknown)
+            self._refuse_mode_keywords(unknown)
         asked = self._ask_mode(tenant, agent_id)
         if not isinstance(asked, ModeQuery):
             return asked
-        return self._mode_told(asked, await self._here().ask(asked))
+        return self._read_mode_reply(asked, await self._current_client().ask(asked))
 
     def _follow(self) -> None:
         if self._task is None or self._task.done():
-            self._follower = self._new_follower()
-            self._task = asyncio.create_task(self._follower.run())
-        if self._follower is not None:
-            self._follower.wake()
+            self._subscriber = self._new_subscriber()
+            self._task = asyncio.create_task(self._subscriber.run())
+        if self._subscriber is not None:
+            self._subscriber.wake()
 
     async def close(self) -> None:
         """Close the connections."""
-        asker, self._asker = self._asker, None
-        task, self._task, self._follower = self._task, None, None
-        if asker is None or asker.loop is not asyncio.get_running_loop():
-            return  # nothing was asked in this loop; what is of another one ended with it
+        client, self._query_client = self._query_client, None
+        task, self._task, self._subscriber = self._task, None, None
+        if client is None or client.loop is not asyncio.get_running_loop():
+            return  # no query was sent in this loop
         if task is not None:
             task.cancel()
             await asyncio.wait([task], timeout=CLOSE_S)
-        await asker.close()
+        await client.close()
 
     async def __aenter__(self) -> Self:
         return self

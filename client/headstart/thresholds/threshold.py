@@ -1,37 +1,43 @@
-"""What a reader answers, and how a stored value is read. Nothing here asks, keeps or decides."""
+"""The answer of a reader, and how stored values are decoded. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
 import orjson
 
-from headstart.calibration import Calibration, LevelDeviation, combined, threshold, wanted
+from headstart.arguments.checks import number
+from headstart.calibration import Calibration, LevelDeviation, combined, threshold
 from headstart.keys import DEFAULT_PATH
-from headstart.thresholds.overrides import NOTHING, Override
+from headstart.thresholds.overrides import UNREACHABLE, Override
 from headstart.thresholds.unreadable import warn_once
 
 DEFAULT_SPECULATE: Final = 0.92
 DEFAULT_SUGGEST: Final = 0.70
-"""The conservative thresholds of a context that nothing is known of."""
+"""The conservative thresholds of an unknown context."""
 FORMAT: Final = 1
-"""Of stored values: one that says another `format` is not read."""
+"""Version of stored values; those with another `format` are not read."""
 
 
 class Threshold(NamedTuple):
-    """The answer for one context; confidences are in [0, 1], or just above 1: none will do.
+    """The thresholds of one context, as a reader returns them.
 
-    A guess at or above `speculate` is worth starting early, one at or above `suggest` worth
-    showing. `level` is the context path that answered, or "default": then the tenant's learned
-    default, or a constant where it has none; `version` is (epoch, offset), None for the constant.
-    `speculate` is for the context's average gain and cost; `calibration`, where the learner holds
-    one, for any. `override`: the manual override that was applied.
-    `age_s`: seconds since Redis last confirmed this answer. `stale`: that is longer ago than the
-    reader's bound, or Redis never answered, and it does not answer now.
+    Attributes:
+        speculate: Least confidence worth starting a guess early, for the context's average gain and
+            cost; in [0, 1], or just above 1 if no confidence suffices.
+        suggest: Least confidence worth showing a guess; in [0, 1], or just above 1.
+        level: The context path that these come from, or "default": the tenant's learned default,
+            or the constants above if it has none.
+        version: (log epoch, offset) of the record they were learned from; None for the constants.
+        outcomes: Number of outcomes learned from.
+        calibration: For `speculate_for`; None if the learner has none.
+        override: The manual override that was applied, or None.
+        stale: Redis does not respond, and confirmed this longer ago than `staleness_s`, or never.
+        age_s: Seconds since Redis last confirmed this answer.
     """
 
     speculate: float = DEFAULT_SPECULATE
@@ -47,21 +53,21 @@ class Threshold(NamedTuple):
     def speculate_for(self, gain: float, cost: float) -> float:
         """Return the least confidence worth starting for a gain and a cost in the same unit.
 
-        `speculate` where no calibration is known, or an override says so. Raises `ValueError`
-        where one is negative.
+        This is `speculate` if there is no calibration, or an override sets it. Raises
+        `InvalidArgument` naming the argument that is not a number of at least 0.
         """
+        gain, cost = number("gain", gain, 0.0, inf), number("cost", cost, 0.0, inf)
         fixed = self.override is not None and self.override.speculate is not None
         if self.calibration is None or fixed:
             return self.speculate
-        wanted(gain, cost)
         try:
             found = threshold(self.calibration, gain, cost)
-        except (ArithmeticError, ValueError):  # of numbers that no learner gives
+        except (ArithmeticError, ValueError):  # numbers that no learner writes
             return self.speculate
         return found if 0.0 <= found <= 1.0 else self.speculate
 
     def overridden(self, override: Override) -> Threshold:
-        """Return this answer with what an override sets."""
+        """Return this answer with the thresholds that an override sets."""
         speculate, suggest = override.speculate, override.suggest
         return self._replace(
             speculate=self.speculate if speculate is None else speculate,
@@ -69,8 +75,8 @@ class Threshold(NamedTuple):
             override=override,
         )
 
-    def over(self, default: Threshold) -> Threshold:
-        """Return a default where nothing else is known: with the override, as old as the older."""
+    def with_default(self, default: Threshold) -> Threshold:
+        """Return a learned default in place of this unknown context, with its override and age."""
         if not default.known:
             return self
         answer = default if self.override is None else default.overridden(self.override)
@@ -80,19 +86,19 @@ class Threshold(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether this was learned, rather than being a constant."""
+        """Whether this was learned rather than being the constant default."""
         return self.version is not None
 
     @property
     def available(self) -> bool:
-        """Whether Redis answered, now or within the reader's bound."""
+        """Whether Redis confirmed this within the reader's staleness bound."""
         return not self.stale
 
 
 class StoredThreshold(NamedTuple):
-    """What one context's stored value says; its deviation packed, a third of the objects' size.
+    """The decoded value of one context; its deviation is packed, a third of the objects' size.
 
-    `gone`: the context has gone, and those above it answer.
+    `deleted`: the context was deleted; the levels above it answer.
     """
 
     version: tuple[int, int]
@@ -100,7 +106,7 @@ class StoredThreshold(NamedTuple):
     suggest: float
     outcomes: int
     deviation: bytes | None
-    gone: bool = False
+    deleted: bool = False
 
 
 _DEVIATION: Final = Struct(f"{len(LevelDeviation._fields)}d")
@@ -108,16 +114,18 @@ _fields: Final = itemgetter(*LevelDeviation._fields)
 
 
 def read_value(stored: object) -> StoredThreshold | None:
-    """Return what a decoded value says; None, with a warning, where it cannot be read.
+    """Return a threshold from decoded JSON; None, with a warning, if it cannot be used.
 
-    That is where a field is missing or is no number, a threshold is outside [0, 1], or the value is
-    of another `format`. None itself is no value.
+    It cannot if a field is missing or not a number, a threshold is outside [0, 1], or `format` is
+    another one. None is not warned of.
     """
     if stored is None:
         return None
     found = _read_value(stored)
     if found is None:
-        warn_once("a threshold", stored, "it is passed over; a worker writes it anew as it learns")
+        warn_once(
+            "a threshold", stored, "it is ignored; a worker overwrites it with the next outcome"
+        )
     return found
 
 
@@ -129,12 +137,14 @@ def _read_value(stored: object) -> StoredThreshold | None:
             return None
         version = _whole(stored["epoch"]), _whole(stored["offset"])
         if stored.get("deleted") is True:
-            return StoredThreshold(version, DEFAULT_SPECULATE, DEFAULT_SUGGEST, 0, None, gone=True)
+            return StoredThreshold(
+                version, DEFAULT_SPECULATE, DEFAULT_SUGGEST, 0, None, deleted=True
+            )
         speculate, suggest = _number(stored["speculate"]), _number(stored["suggest"])
         outcomes = _whole(stored["outcomes"])
     except (TypeError, KeyError, OverflowError):
         return None
-    if not (0.0 <= speculate <= NOTHING and 0.0 <= suggest <= NOTHING):
+    if not (0.0 <= speculate <= UNREACHABLE and 0.0 <= suggest <= UNREACHABLE):
         return None
     return StoredThreshold(
         version, speculate, suggest, outcomes, _deviation(stored.get("deviation"))
@@ -154,7 +164,7 @@ def _number(value: object) -> float:
 
 
 def decode_value(raw: bytes) -> StoredThreshold | None:
-    """Return what the field of a context holds; None, with a warning, where it cannot be read."""
+    """Return a threshold from a hash field; None, with a warning, if it cannot be used."""
     try:
         return read_value(orjson.loads(raw))
     except orjson.JSONDecodeError:
@@ -165,31 +175,31 @@ def _deviation(stored: object) -> bytes | None:
     if not isinstance(stored, dict):
         return None
     try:
-        whole = len(stored) == len(LevelDeviation._fields)
-        deviation = _fields(stored) if whole else LevelDeviation(**stored)
+        complete = len(stored) == len(LevelDeviation._fields)
+        deviation = _fields(stored) if complete else LevelDeviation(**stored)
         return _DEVIATION.pack(*deviation) if all(map(isfinite, map(_number, deviation))) else None
     except (TypeError, KeyError, OverflowError):
         return None
 
 
 def resolve(paths: Sequence[str], chain: Sequence[StoredThreshold | None]) -> Threshold:
-    """Return what the finest known context of a chain says; paths and chain are fine to coarse."""
-    for place, found in enumerate(chain):
-        if found is not None and not found.gone:
+    """Return the answer of the finest known context; paths and chain are fine to coarse."""
+    for index, found in enumerate(chain):
+        if found is not None and not found.deleted:
             return Threshold(
                 found.speculate,
                 found.suggest,
-                paths[place],
+                paths[index],
                 found.version,
                 found.outcomes,
-                # a default is of no context, so whichever asks is one that nobody knows yet
-                _calibration(chain[place:], unseen=place > 0 or paths[place] == DEFAULT_PATH),
+                # With a default the context itself is always unseen.
+                _calibration(chain[index:], unseen=index > 0 or paths[index] == DEFAULT_PATH),
             )
     return Threshold()
 
 
 def _calibration(chain: Sequence[StoredThreshold | None], unseen: bool) -> Calibration | None:
-    """Return what a chain, fine to coarse, adds up to; None where one has no part in it."""
+    """Return the sum of a chain, fine to coarse; None if a level has no deviation."""
     deviations = []
     for found in reversed(chain):
         if found is None or found.deviation is None:

@@ -1,4 +1,4 @@
-"""Warns of values in Redis that a reader cannot use: once for each value, not for each reading."""
+"""Warns of values in Redis that a reader cannot use: once per value, not per read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import logging
 from typing import Final
 
 MOST_REMEMBERED: Final = 1_000
-"""Values after which those that were warned of are forgotten, so that memory stays bounded."""
+"""Remembered values are cleared at this number, so that memory stays bounded."""
 
 _LOG = logging.getLogger("headstart.thresholds")
 _warned: set[tuple[str, str]] = set()
 
 
 def warn_once(what: str, value: object, consequence: str) -> None:
-    """Warn that `value` of `what` cannot be used, and say what holds instead."""
+    """Warn that `value` of `what` cannot be used, with what applies instead."""
     shown = f"{value!r:.200}"
     if (what, shown) in _warned:
         return

@@ -73,7 +73,7 @@ def _partitions(topic: Topic, found: int, expected: int) -> Finding:
         "topics",
         WRONG,
         f"{topic.name} has {found} partitions and must have {should}",
-        "do not delete it; see docs/operations.md, 'Change the number of partitions'",
+        "do not delete it; see docs/how-to/partitions.md",
     )
 
 

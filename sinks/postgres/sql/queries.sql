@@ -31,8 +31,11 @@ LIMIT %(limit)s
 -- name: not_stored
 -- Which of these events have no row; uses the unique key. Times as in history.sql.
 SELECT wanted.id::text
-FROM unnest(%(ids)s::uuid[], %(tenants)s::text[], %(timestamps)s::bigint[])
-    AS wanted (id, tenant, at_ms)
+FROM unnest(
+    string_to_array(%(ids)s, ',')::uuid[],
+    string_to_array(%(tenants)s, E'\x1f'),
+    string_to_array(%(timestamps)s, ',')::bigint[]
+) AS wanted (id, tenant, at_ms)
 WHERE NOT EXISTS (
     SELECT FROM episodic_events AS e
     WHERE e.timestamp = timestamptz 'epoch' + (at_ms / 86400000) * interval '24 hours'
