@@ -1,4 +1,4 @@
-"""The command line of the service, put together. Each command lives in a module of its name.
+"""The command line of the service. Each command is in the module of its name.
 
 Exit codes: 0 done, 1 failed (one line on stderr says why and what to do), 2 wrong usage,
 130 interrupted.
@@ -20,19 +20,19 @@ COMMANDS = {
     ),
     "status": CommandSpec(
         "cli.system.status:status",
-        "Say whether services and workers are well: the verdict first, then each of them.",
+        "Show whether services and workers are healthy: a summary, then each of them.",
     ),
     "top": CommandSpec(
         "cli.system.top:top",
-        "Show how the system is, what flows, what is learned and what it is worth, until Ctrl-C.",
+        "Show health, throughput, learned thresholds and the time they saved, until Ctrl-C.",
     ),
     "doctor": CommandSpec(
         "cli.system.doctor:doctor",
-        "Check services, topics, schema, versions, disk and clock; say how to mend what is wrong.",
+        "Check services, topics, schema, versions, disk and clock; print how to fix each problem.",
     ),
     "demo": CommandSpec(
         "cli.system.demo:demo",
-        "Run executors on the whole pipeline and say what the learned thresholds were worth.",
+        "Run executors on the whole pipeline and report the time that learned thresholds saved.",
     ),
     "worker": CommandSpec(
         "cli.system.worker:worker",
@@ -40,11 +40,11 @@ COMMANDS = {
     ),
     "backtest": CommandSpec(
         "cli.analysis.backtest:backtest",
-        "Say what policies would have earned on what really happened.",
+        "Compute what policies would have earned on recorded predictions.",
     ),
     "replay": CommandSpec(
         "cli.analysis.replay:replay",
-        "Learn thresholds anew from the log, by the agent's own core, and print them.",
+        "Relearn thresholds from the log, with the workers' own core, and print them.",
     ),
     "tune": CommandSpec(
         "cli.analysis.tune:tune",
@@ -52,23 +52,22 @@ COMMANDS = {
     ),
     "experiment": CommandSpec(
         "cli.analysis.experiment:experiment",
-        "Say what the arms of an experiment earned by what executors really started.",
+        "Compare what the arms of an experiment earned with the calls executors started.",
     ),
     "export": CommandSpec(
         "cli.data.export:export",
-        "Write a piece of the log to FILE: zstd over JSON lines, one a record, "
-        "as it lay in the topic.",
+        "Write part of the log to FILE: zstd-compressed JSON lines, one unchanged record each.",
     ),
     "import": CommandSpec(
         "cli.data.import_:import_",
-        "Turn result files and traces of other tools into agent runs, one a line.",
+        "Convert result files and traces of other tools to agent runs, one per line.",
     ),
     "emit": CommandSpec(
         "cli.data.emit:emit", "Send events from a JSONL file, or from standard input."
     ),
     "migrate": CommandSpec(
         "cli.system.migrate:migrate",
-        "Apply what the database lacks of the schema, whole or not at all; twice is harmless.",
+        "Apply missing schema migrations in one transaction; running it again changes nothing.",
     ),
     "verify": CommandSpec(
         "cli.analysis.verify:verify",
@@ -76,15 +75,15 @@ COMMANDS = {
     ),
     "rebuild": CommandSpec(
         "cli.analysis.rebuild:rebuild",
-        "Learn thresholds anew from the log, and have the workers go on from there.",
+        "Relearn thresholds from the log, and switch the workers over to the result.",
     ),
     "ship": CommandSpec(
         "cli.data.ship:ship",
-        "Send what the emitters of this host have spooled, until Ctrl-C or SIGTERM.",
+        "Send the events that emitters on this host have spooled, until Ctrl-C or SIGTERM.",
     ),
     "contexts": CommandSpec(
         "cli.thresholds.contexts:contexts",
-        "List contexts with what was counted in them, those that learned last first.",
+        "List contexts with their counts, most recently learned first.",
     ),
     "topics": CommandSpec("cli.system.topics:app", "The topics: list, create, delete, describe."),
     "thresholds": CommandSpec(
@@ -100,12 +99,12 @@ COMMANDS = {
         "Thresholds that settled, drifts, anomalies and overrides: list, follow.",
     ),
     "learner": CommandSpec(
-        "cli.thresholds.learner:app", "Which policy learns where: choose, list."
+        "cli.thresholds.learner:app", "The policy of each context: choose, list."
     ),
     "memory": CommandSpec("cli.data.memory:app", "The episodic memory."),
     "events": CommandSpec("cli.data.events:app", "The events on the log."),
     "dead-letters": CommandSpec(
-        "cli.data.dead_letters:app", "What the agents refused: list, show, replay, drop."
+        "cli.data.dead_letters:app", "Records that workers refused: list, show, replay, drop."
     ),
 }
 
@@ -140,13 +139,13 @@ def _begin(
 ) -> None:
     import logging
 
-    # A command says itself, in one line, what does not answer.
+    # Commands report an unreachable service themselves, in one line.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     logging.getLogger("headstart.thresholds").setLevel(logging.ERROR)
 
 
 def whole() -> Any:
-    """Return the group of all commands, every one of them imported."""
+    """Return the group with all commands imported."""
     group: Any = typer.main.get_command(app)
     load_all(group)
     return group

@@ -1,4 +1,4 @@
-"""Reads agent runs from a file, one per line, validating each field (docs/reference/files.md)."""
+"""Reads agent runs from a file, one per line, and checks each field (docs/reference/files.md)."""
 
 from __future__ import annotations
 

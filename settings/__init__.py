@@ -1,7 +1,7 @@
-"""The one typed place for settings: flags, environment, file, the running local stack, defaults.
+"""All settings, typed: from flags, environment, file, the running local stack, or defaults.
 
-Read once at the edge (cli, demo) and passed down as plain values. An address that neither a flag,
-the environment nor the file gives is the one of the local stack that runs on the data directory.
+Read once at the edge (cli, demo) and passed down as plain values. An address not given by a flag,
+the environment or the file is that of the local stack running on the data directory.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from topics.catalogue import DAY_MS
 LIMITS = DlqLimits()
 
 _HIGHEST_HEALTH_PORT: Final = HIGHEST_PORT - 2
-"""The two ports after it are those of the other workers."""
+"""The next two ports are the other workers'."""
 
 
 _MAY_HOLD_SECRETS: Final = frozenset({"kafka", "postgres", "redis", "operators_key"})
-"""No message repeats what was given for them."""
+"""Messages do not repeat their values."""
 
 
 class SettingsError(ValueError):
-    """A setting has a value that it cannot have; the message names it."""
+    """A setting has an invalid value; the message names the setting."""
 
 
 class Settings(BaseSettings):
-    """Every setting; the environment gives it as HEADSTART_ and its name in capitals."""
+    """Every setting; its environment variable is HEADSTART_ and its name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix="HEADSTART_", extra="ignore", frozen=True)
 
@@ -58,30 +58,35 @@ class Settings(BaseSettings):
         description="context keys below the workflow type, coarse to fine; 4 at most, empty: none",
     )
     operators_key: SecretStr = Field(
-        SecretStr(""), description="control records must be signed with it; empty: need not"
+        SecretStr(""), description="key that control records must be signed with; empty: unsigned"
     )
     idle_days: float = Field(
-        30.0, gt=0, le=36_500, description="days without an outcome after which contexts go"
+        30.0,
+        gt=0,
+        le=36_500,
+        description="days without an outcome after which contexts are evicted",
     )
     most_contexts: int = Field(
-        100_000, ge=100, description="contexts of one tenant in one partition; the oldest go"
+        100_000,
+        ge=100,
+        description="contexts of one tenant in one partition; the oldest are evicted",
     )
     weights: Annotated[Objectives, NoDecode] = Field(
         Objectives(), description="objectives, such as success=0.5,latency=1,cost=2"
     )
     feedback_weight: int = Field(
-        1, ge=0, le=100, description="as how many outcomes a user's feedback counts"
+        1, ge=0, le=100, description="number of outcomes that a user's feedback counts as"
     )
     weigh_floods: bool = Field(
-        True, description="weigh down users who flood; false: only tell of them"
+        True, description="weigh down users that flood; false: only report them"
     )
     notices_days: float = Field(
-        30.0, ge=8, le=36_500, description="how long Postgres keeps notices that were sent"
+        30.0, ge=8, le=36_500, description="days for which Postgres keeps sent notices"
     )
     check_redis_s: float = Field(
         60.0,
         ge=0,
-        description="seconds from one comparison of Redis with the table to the next; 0: never",
+        description="seconds between comparisons of Redis with the table; 0: never",
     )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
@@ -90,13 +95,13 @@ class Settings(BaseSettings):
         ge=0,
         description="seconds without progress after which a worker is ended; 0: never",
     )
-    health: str = Field("", description="where a worker answers health checks, host:port")
+    health: str = Field("", description="health check address of a worker, host:port")
 
     refused_ratio: float = Field(
         LIMITS.ratio, ge=0, le=1, description="share of records that may be refused; 0: any"
     )
     refused_window: int = Field(
-        LIMITS.window, ge=1, le=100_000, description="of how many records that is the share"
+        LIMITS.window, ge=1, le=100_000, description="number of records for refused_ratio"
     )
     refused_run: int = Field(
         LIMITS.run, ge=0, description="records that may be refused in a row; 0: any"
@@ -105,7 +110,7 @@ class Settings(BaseSettings):
     @field_validator("levels", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        """Read `domain,user_id`, the way the environment gives a list."""
+        """Parse a list from the environment, such as `domain,user_id`."""
         if isinstance(value, str):
             return split_levels(value)
         return value
@@ -120,7 +125,7 @@ class Settings(BaseSettings):
     @field_validator("weights", mode="before")
     @classmethod
     def _weigh(cls, value: Any) -> Any:
-        """Read `success=0.5,cost=2`; what is not named is as by default."""
+        """Parse `success=0.5,cost=2`; others keep their defaults."""
         if not isinstance(value, str):
             return value
         given = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
@@ -161,14 +166,14 @@ class Settings(BaseSettings):
 
 @dataclass(frozen=True)
 class LoadedSettings:
-    """The settings, and of each where its value comes from."""
+    """The settings, and the origin of each value."""
 
     settings: Settings
     origins: Mapping[str, str]
 
 
 def read_settings(**flags: Any) -> Settings:
-    """Return the settings; a flag that is None was not given. Raises `SettingsError`."""
+    """Return the settings; flags that are None are ignored. Raises `SettingsError`."""
     return read_with_origins(**flags).settings
 
 
@@ -224,7 +229,7 @@ def _running_stack(data: Path) -> dict[str, str]:
 
 
 def rules_of(settings: Settings) -> LearningConfig:
-    """Return what the rows follow from besides the log."""
+    """Return the configuration that rows depend on, besides the log."""
     return LearningConfig(
         policy(settings.learner),
         settings.levels,
@@ -237,34 +242,24 @@ def rules_of(settings: Settings) -> LearningConfig:
 
 
 def operators_key(settings: Settings) -> bytes | None:
-    """Return what control records are signed with; None: nothing."""
+    """Return the key for signing control records, or None."""
     return settings.operators_key.get_secret_value().encode() or None
 
 
 def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]:
     """Return the settings as the environment of a child process."""
-    found = {
-        "HEADSTART_DATA": str(settings.data),
-        "HEADSTART_LEARNER": settings.learner,
-        "HEADSTART_LEVELS": ",".join(settings.levels),
-        "HEADSTART_OPERATORS_KEY": settings.operators_key.get_secret_value(),
-        "HEADSTART_IDLE_DAYS": str(settings.idle_days),
-        "HEADSTART_MOST_CONTEXTS": str(settings.most_contexts),
-        "HEADSTART_WEIGHTS": ",".join(f"{k}={v}" for k, v in asdict(settings.weights).items()),
-        "HEADSTART_FEEDBACK_WEIGHT": str(settings.feedback_weight),
-        "HEADSTART_WEIGH_FLOODS": str(settings.weigh_floods),
-        "HEADSTART_NOTICES_DAYS": str(settings.notices_days),
-        "HEADSTART_CHECK_REDIS_S": str(settings.check_redis_s),
-        "HEADSTART_PARTITIONS": str(settings.partitions),
-        "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
-        "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),
-        "HEADSTART_REFUSED_RUN": str(settings.refused_run),
-        "HEADSTART_INSTANCE": settings.instance,
-        "HEADSTART_STUCK_AFTER_S": str(settings.stuck_after_s),
-        "HEADSTART_HEALTH": settings.health,
+    left_out = () if addresses else ("kafka", "postgres", "redis")
+    return {
+        f"HEADSTART_{name.upper()}": _text(getattr(settings, name))
+        for name in Settings.model_fields
+        if name not in left_out
     }
-    if addresses:
-        found["HEADSTART_KAFKA"] = settings.kafka
-        found["HEADSTART_POSTGRES"] = settings.postgres
-        found["HEADSTART_REDIS"] = settings.redis
-    return found
+
+
+def _text(value: Any) -> str:
+    """Return a value as the environment gives it."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, Objectives):
+        return ",".join(f"{name}={number}" for name, number in asdict(value).items())
+    return ",".join(value) if isinstance(value, tuple) else str(value)

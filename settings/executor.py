@@ -1,4 +1,4 @@
-"""Whether an executor would accept what the environment says, by the client's own checks."""
+"""Checks executors' environment variables with the client's own checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHECKS: Final[Mapping[str, Callable[[], object]]] = {
     "HEADSTART_LOG_FORMAT": log_format,
     "HEADSTART_LOG_LEVEL": log_level,
 }
-"""By variable, what reads it."""
+"""The function that reads each variable."""
 
 
 def refused() -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The settings file: TOML, one key per setting, errors that name key and line.
 
-`headstart.toml` in the working directory, or what HEADSTART_CONFIG names.
+`headstart.toml` in the working directory, or the file named by HEADSTART_CONFIG.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ DEFAULT: Final = Path("headstart.toml")
 
 
 class SettingsFileError(ValueError):
-    """The settings file cannot be read, or says what no setting is; the message names the place."""
+    """The settings file is unreadable or has an unknown key; the message names the line."""
 
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """What a settings file says, and on which line."""
+    """The values of a settings file, and their lines."""
 
     path: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -36,9 +36,9 @@ class SettingsFile:
 
 
 def read_file(known: Collection[str]) -> SettingsFile:
-    """Return the settings file; an empty one where there is none and none was named.
+    """Return the settings file, or an empty one if none exists and none was named.
 
-    Raises `SettingsFileError` where it cannot be read, is no TOML, or has a key not in `known`.
+    Raises `SettingsFileError` if it is unreadable, not TOML, or has a key not in `known`.
     """
     named = os.environ.get(VARIABLE)
     path = Path(named) if named else DEFAULT
@@ -48,7 +48,7 @@ def read_file(known: Collection[str]) -> SettingsFile:
         if not named:
             return SettingsFile()
         raise SettingsFileError(
-            f"the settings file {path} is not there ({VARIABLE} names it)"
+            f"the settings file {path} does not exist ({VARIABLE} names it)"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsFileError(f"the settings file {path} cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""Every setting with its value, where that comes from, and what it means; secrets masked."""
+"""Lists every setting with its value, origin and meaning; secrets are masked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from settings.variables import EXECUTOR
 
 
 class Shown(NamedTuple):
-    """One setting, as it is shown."""
+    """One setting for display."""
 
     name: str
     value: Any
@@ -23,7 +23,7 @@ class Shown(NamedTuple):
 
 
 def shown(reading: LoadedSettings) -> Iterator[Shown]:
-    """Yield every setting of the service, then what executors read from the environment."""
+    """Yield the service's settings, then the variables that executors read."""
     for name, field in Settings.model_fields.items():
         value = _plain(getattr(reading.settings, name))
         if name in {"postgres", "redis"}:
@@ -38,7 +38,7 @@ def shown(reading: LoadedSettings) -> Iterator[Shown]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, SecretStr):
-        return str(value)  # which is masked
+        return str(value)  # masked by pydantic
     if isinstance(value, tuple):
         return ",".join(value)
     return masked(value) if isinstance(value, str) else value

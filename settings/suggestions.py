@@ -1,4 +1,4 @@
-"""The name that somebody may have meant, for messages about one that there is not."""
+"""Suggests the nearest known name, for messages about an unknown one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'NAME'?)`, or nothing where no known name is like it."""
+    """Return ` (did you mean 'NAME'?)`, or an empty string if no known name is similar."""
     found = get_close_matches(name, sorted(known), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""

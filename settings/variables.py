@@ -1,4 +1,4 @@
-"""The HEADSTART_ variables that are ours, and those that only look like it."""
+"""The HEADSTART_ variables that are read, and reports of others."""
 
 from __future__ import annotations
 
@@ -14,35 +14,38 @@ PREFIX: Final = "HEADSTART_"
 _OF_KUBERNETES: Final = re.compile(
     r"(?:^|_)(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_\w+)?)$"
 )
-"""What every pod finds of services whose names begin with `headstart`."""
+"""Variables that Kubernetes sets in pods for services whose names start with `headstart`."""
 EXECUTOR: Final = {
     "HEADSTART_SPOOL": (
         "$XDG_STATE_HOME/headstart/spool",
-        "where this host's executors keep events until they are sent",
+        "where this host's executors spool events until they are sent",
     ),
-    "HEADSTART_SHIPPER": ("process", "who sends them: process, thread or none"),
-    "HEADSTART_SCRUB": ("shipper", "where secrets are taken out: shipper, emit or off"),
-    "HEADSTART_COMPRESSION": ("", "of large frames: zstd or lz4"),
-    "HEADSTART_CLIENT_ID": ("headstart", "who the broker's quotas take this executor for"),
-    "HEADSTART_MODE": ("act", "how far executors go at the most: off, observe or act"),
-    "HEADSTART_LOG_FORMAT": ("text", "how workers and shippers log, a line an event: text or json"),
-    "HEADSTART_LOG_LEVEL": ("info", "from which level on they log: debug, info, warning or error"),
-    "HEADSTART_DEBUG": ("", "anything: a failing command shows its traceback"),
+    "HEADSTART_SHIPPER": ("process", "shipper of the spool: process, thread or none"),
+    "HEADSTART_SCRUB": ("shipper", "where secrets are removed: shipper, emit or off"),
+    "HEADSTART_COMPRESSION": ("", "compression of large frames: zstd or lz4"),
+    "HEADSTART_CLIENT_ID": ("headstart", "client id of this executor, for the broker's quotas"),
+    "HEADSTART_MODE": ("act", "most permissive mode of executors: off, observe or act"),
+    "HEADSTART_LOG_FORMAT": (
+        "text",
+        "log format of workers and shippers, a line per event: text or json",
+    ),
+    "HEADSTART_LOG_LEVEL": ("info", "lowest level that they log: debug, info, warning or error"),
+    "HEADSTART_DEBUG": ("", "any value: a failing command prints its traceback"),
 }
-"""What executors and the command line read from the environment alone: default and meaning."""
+"""Default and meaning of variables that have no setting."""
 
 
 def misspelt(settings: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each variable whose name is nearly that of one of ours."""
+    """Yield a sentence for each variable that is probably a misspelt setting."""
     for name, near in _unknown(settings):
         if near:
             yield f"{PREFIX}{name} is no setting{near}"
 
 
 def unread(settings: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each other variable that nothing of ours reads.
+    """Yield a note for each other variable that is not read.
 
-    They may be there by right, so they are no errors.
+    Another program may use them, so they are not errors.
     """
     for name, near in _unknown(settings):
         if not near:

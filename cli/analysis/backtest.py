@@ -1,8 +1,7 @@
-"""`headstart backtest`: what other policies would have saved."""
+"""`headstart backtest`: compares policies on recorded predictions."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,33 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Postgres
-from cli.support.output import claim_outputs, say, show_json, show_table
+from cli.support.options import Json, KafkaPostgresOptions
+from cli.support.output import claim_outputs, percent, say, show_json, show_table
 from cli.support.progress import Bar
-from cli.support.source_options import (
-    Cost,
-    CostScale,
-    DomainOnly,
-    FromOffset,
-    Gain,
-    GainScale,
-    Include,
-    Levels,
-    Processes,
-    Since,
-    Source,
-    TenantOnly,
-    ToOffset,
-    Until,
-    WorkflowOnly,
-    assumed,
-    open_source,
-    reading_of,
-    span,
-)
+from cli.support.source_options import HistoryOptions, open_source
+from cli.support.times import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from replay.execution.runner import Backtest
     from replay.sources.base import ReadOptions
@@ -50,12 +30,12 @@ COLUMNS = (
 Outcomes = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE", help="Judged predictions, JSONL or CSV, in their order; -: stdin."
+        metavar="FILE", help="Predictions with outcomes, JSONL or CSV, in order; -: stdin."
     ),
 ]
 Policies = Annotated[
     list[str] | None,
-    typer.Option(help="A policy, with parameters if need be; repeat for more [default: all]."),
+    typer.Option(help="A policy, optionally with parameters; repeatable [default: all]."),
 ]
 More = Annotated[list[str] | None, typer.Argument(metavar="[POLICY]...", help="More policies.")]
 Grid = Annotated[
@@ -71,7 +51,9 @@ Csv = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Write a line per policy and context to this file."),
 ]
-Resume = Annotated[Path | None, typer.Option(help="Keep what is finished here, and go on from it.")]
+Resume = Annotated[
+    Path | None, typer.Option(help="Save finished work to this file, and resume from it.")
+]
 
 
 def backtest(
@@ -79,66 +61,54 @@ def backtest(
     policy: Policies = None,
     more: More = None,
     grid: Grid = None,
-    source: Source = "broker",
-    since: Since = None,
-    until: Until = None,
-    from_offset: FromOffset = None,
-    to_offset: ToOffset = None,
-    tenant: TenantOnly = None,
-    workflow_type: WorkflowOnly = None,
-    domain: DomainOnly = None,
-    levels: Levels = None,
-    gain: Gain = None,
-    cost: Cost = None,
-    include: Include = None,
-    gain_scale: GainScale = None,
-    cost_scale: CostScale = None,
     thresholds_out: ThresholdsOut = None,
     html: Html = None,
     csv: Csv = None,
     resume: Resume = None,
-    processes: Processes = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    data: Data = None,
+    *,
+    history: HistoryOptions,
+    options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
-    """Say what policies would have earned on what really happened.
+    """Compute what policies would have earned on recorded predictions.
 
-    Reads the log from the broker, the archive in Postgres, or a file, in order, with the feedback
-    as late as it came; commits nothing, writes to no topic. --outcomes FILE is a file of judged
-    predictions; a line: {"context": {"workflow_type": "refund", "domain": "retail", "user_id":
-    "u7"}, "confidence": 0.8, "correct": true, "gain": 400, "cost": 600, "at": 1760000000000}; keys
-    of the context may be missing; "workflow_id" and "speculated" may be added, and "not_startable"
-    (a reason) where no threshold could have started the call. A line of POLICY.jsonl is what was
-    in force before that line's outcome, for its gain and cost: {"threshold": t, "level": path}.
+    Reads the log from the broker, the archive in Postgres, or a file, in order, and applies
+    feedback at the time it arrived; commits nothing and writes to no topic. --outcomes FILE has
+    predictions with outcomes; a line: {"context": {"workflow_type": "refund", "domain": "retail",
+    "user_id": "u7"}, "confidence": 0.8, "correct": true, "gain": 400, "cost": 600, "at":
+    1760000000000}; keys of the context may be missing; "workflow_id" and "speculated" are optional,
+    as is "not_startable" (a reason) if no threshold could have started the call. A line of
+    POLICY.jsonl is the threshold in force before that line's outcome, for its gain and cost:
+    {"threshold": t, "level": path}.
 
     Examples: headstart backtest --outcomes o.jsonl --policy default --policy fixed:0.8;
     headstart backtest --since 3d --tenant acme --html report.html;
     headstart backtest --source log.jsonl.zst hops --grid 'ema:alpha=.05..0.5x8' --cost-scale 2
     """
-    from settings import read_settings
+    from learners.registry import POLICIES
+    from replay.execution.runner import Backtest, named
+    from replay.predictions.policy_grid import chosen
 
-    claim_outputs(html, csv, inputs=[outcomes or source, resume], json=json)
-    _check_places(thresholds_out, resume, outcomes or source)
-    settings = read_settings(kafka=kafka, postgres=postgres, data=data)
-    if outcomes and levels is None:
-        levels = "domain,user_id"
-    part = span(since, until, from_offset, to_offset, now := _now(resume))
-    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
-    reading = replace(reading, assumed=assumed(gain, cost, include))
-    reading = _scaled(reading, gain_scale, cost_scale)
-    history = open_source(outcomes or source, reading, settings, outcomes=bool(outcomes))
-    names, begun = [*(policy or []), *(more or [])], round(now.timestamp() * 1000)
-    work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
-    found = _run(replace(work, begun=begun), resume, processes)
+    if outcomes:
+        levels = "domain,user_id" if history.levels is None else history.levels
+        history = replace(history, source=outcomes, levels=levels)
+    claim_outputs(html, csv, inputs=[history.source, resume], json=json)
+    _check_places(thresholds_out, resume, history.source)
+    settings = options.read()
+    reading = history.read_options(settings, now := _now(resume))
+    source = open_source(history.source, reading, settings, outcomes=bool(outcomes))
+    names = chosen([*(policy or []), *(more or [])], grid or []) or list(POLICIES)
+    work = Backtest(
+        source, named(names), suggest=outcomes is not None, thresholds_out=thresholds_out, begun=now
+    )
+    found = _run(work, resume, history.processes)
     _warn_of_scales(found, reading)
     _show(found, html, csv, json=json)
 
 
 def _warn_of_scales(found: dict[str, Any], reading: ReadOptions) -> None:
     for tool in sorted(reading.scales.named.difference(found["read"]["scaled"])):
-        found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of such a tool")
+        found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of this tool")
 
 
 def _check_places(thresholds_out: Path | None, resume: Path | None, source: str) -> None:
@@ -151,36 +121,20 @@ def _check_places(thresholds_out: Path | None, resume: Path | None, source: str)
             check_output(resume, [source])
         except OutputIsInput as error:
             raise OutputIsInput(
-                f"{resume}: not written by --resume, but the input; name another file"
+                f"{resume}: is the input, not a file that --resume wrote; name another file"
             ) from error
 
 
-def _now(resume: Path | None) -> datetime:
-    """Return from when times ago are counted: where a run goes on, from when it began."""
+def _now(resume: Path | None) -> int:
+    """Return the time that ages refer to, Unix ms: of a resumed run, when it first began."""
     from replay.execution.resume_file import begun
 
     at = None if resume is None else begun(resume)
-    then = datetime.fromtimestamp((time.time_ns() // 1_000_000 if at is None else at) / 1000, UTC)
-    if at is not None:
-        say(f"{resume}: goes on with what began at {then:%Y-%m-%d %H:%M:%S} UTC")
-    return then
-
-
-def _scaled(reading: Any, gain: Sequence[str] | None, cost: Sequence[str] | None) -> Any:
-    from replay.predictions.what_if import read_scales
-
-    return replace(reading, scales=read_scales(gain or [], cost or []))
-
-
-def _work(
-    history: Any, names: Sequence[str], grid: Sequence[str], out: Path | None, *, suggest: bool
-) -> Backtest:
-    from learners.registry import POLICIES
-    from replay.execution.runner import Backtest, named
-    from replay.predictions.policy_grid import chosen
-
-    policies = named(chosen(names, grid) or list(POLICIES))
-    return Backtest(history, policies, suggest=suggest, thresholds_out=out)
+    if at is None:
+        return now_ms()
+    then = datetime.fromtimestamp(at / 1000, UTC)
+    say(f"{resume}: resumes the run started at {then:%Y-%m-%d %H:%M:%S} UTC")
+    return at
 
 
 def _run(work: Backtest, resume: Path | None, processes: int | None) -> dict[str, Any]:
@@ -213,7 +167,7 @@ def _show(found: dict[str, Any], html: str | None, csv: str | None, *, json: boo
 
 
 def _heading(name: str, found: Mapping[str, Any]) -> str:
-    """Return a column's name; where what it says is in part assumed, or left out, so it says."""
+    """Return a column's heading, with a remark if its figures are partly assumed or incomplete."""
     if name == "earned" and found["assumptions"]:
         return "earned (assumed)"
     if name == "policy" and (count := found["not_startable"]["guesses"]):
@@ -262,17 +216,13 @@ def _row(name: str, figures: Mapping[str, Any], found: Mapping[str, Any]) -> lis
         name,
         amount(figures["utility"]),
         f"{amount(ends[0])} to {amount(ends[1])}" if ends else "",
-        _percent(figures["share_of_best_fixed"]),
+        percent(figures["share_of_best_fixed"]),
         f"{amount(figures['difference'], sign=True)} vs {found['against']}",
         figures["hits"],
         figures["misses"],
-        _percent(figures["success_rate"]),
-        _percent(figures["recall"]),
-        _percent(figures["time_in_band"]),
+        percent(figures["success_rate"]),
+        percent(figures["recall"]),
+        percent(figures["time_in_band"]),
         figures["oscillations"],
         "" if figures["convergence"] is None else f"{figures['convergence']:g}",
     ]
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"

@@ -1,72 +1,58 @@
-"""`headstart experiment`: what the arms of an A/B test earned, from the log."""
+"""`headstart experiment`: compares the arms of an A/B test from the log."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Postgres
+from cli.support.option_groups import Fields
+from cli.support.options import Json, KafkaPostgresOptions
 from cli.support.output import say, show_json, show_table
 from cli.support.progress import Bar
-from cli.support.source_options import (
-    Cost,
-    Gain,
-    Processes,
-    Since,
-    Source,
-    TenantOnly,
-    Until,
-    WorkflowOnly,
-    assumed,
-    open_source,
-    reading_of,
-    span,
-)
+from cli.support.source_options import HistoryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from replay.sources.base import PredictionSource
 
+ExperimentHistory = Annotated[
+    HistoryOptions,
+    Fields(
+        "source", "since", "until", "tenant", "workflow_type", "gain", "cost", "processes",
+    ),
+]  # fmt: skip
+
 
 def experiment(
-    name: Annotated[str, typer.Argument(help="The experiment's name: it decides who is where.")],
-    arm: Annotated[list[str], typer.Option(help="ARM=SHARE; repeat, the control first.")],
-    source: Source = "broker",
-    since: Since = None,
-    until: Until = None,
-    tenant: TenantOnly = None,
-    workflow_type: WorkflowOnly = None,
-    gain: Gain = None,
-    cost: Cost = None,
-    processes: Processes = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    data: Data = None,
+    name: Annotated[
+        str, typer.Argument(help="The experiment's name, which determines the assignment.")
+    ],
+    arm: Annotated[list[str], typer.Option(help="ARM=SHARE; repeatable, the control first.")],
+    *,
+    history: ExperimentHistory,
+    options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
-    """Say what the arms of an experiment earned by what executors really started.
+    """Compare what the arms of an experiment earned with the calls executors started.
 
-    Workflows are shared out by a stable hash of their ids (headstart.arm_of), which an
-    executor computes alike. The first arm is the control.
+    Workflows are assigned to arms by a stable hash of their ids, as in executors
+    (headstart.arm_of). The first arm is the control.
 
     Examples: headstart experiment bolder --arm control=50 --arm bolder=50 --since 7d;
     headstart experiment bolder --arm control=90 --arm bolder=10 --source log.jsonl.zst --json
     """
     from replay.results.experiments import read_arms
-    from settings import read_settings
 
     shares = read_arms(arm)
-    settings = read_settings(kafka=kafka, postgres=postgres, data=data)
-    part = span(since, until, None, None)
-    reading = reading_of(settings, None, part, tenant, workflow_type)
-    reading = replace(reading, assumed=assumed(gain, cost))
-    history = open_source(source, reading, settings)
-    if not history.live:
-        raise ValueError(f"{history.name} does not say what was started; nothing can be compared")
-    found, apart = _earned(name, shares, history, processes)
+    settings = options.read()
+    source = history.open(settings)
+    if not source.live:
+        raise ValueError(
+            f"{source.name} does not record which calls were started, so arms cannot be compared"
+        )
+    found, apart = _earned(name, shares, source, history.processes)
     if json:
         control = next(iter(shares))
         show_json({"experiment": name, "control": control, "arms": found, **apart})
@@ -77,7 +63,7 @@ def experiment(
 def _earned(
     name: str, shares: Mapping[str, float], history: PredictionSource, processes: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the arms earned by what was really started, and what that leaves out."""
+    """Return what the arms earned with the calls that were started, and what is not counted."""
     from headstart.experiments import assignment
     from replay.engine.engine import LIVE
     from replay.execution.runner import Backtest, run_backtest

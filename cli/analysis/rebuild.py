@@ -1,17 +1,17 @@
-"""`headstart rebuild`: thresholds made anew from the log, compared, and switched over to."""
+"""`headstart rebuild`: relearns thresholds from the log, compares them and switches over."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.data.dead_letter_selection import Yes, confirm
-from cli.support.options import Data, Json, Kafka, Learner, Redis
-from cli.support.output import say, show_json, show_table
+from cli.support.option_groups import Fields
+from cli.support.options import Json, SettingOptions, Yes
+from cli.support.output import confirm, say, show_json, show_table
+from cli.support.times import now_ms
 from cli.thresholds.republish import repair_or_say
 
 if TYPE_CHECKING:
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 Policy = Annotated[
     str | None,
-    typer.Option(help="Learn by this policy, such as td or ema:alpha=.1 [default: as they were]."),
+    typer.Option(help="Learn by this policy, such as td or ema:alpha=.1 [default: unchanged]."),
 ]
 Pattern = Annotated[
-    str, typer.Option(help="In these contexts: key=value parts joined by /; *: everywhere.")
+    str, typer.Option(help="In these contexts: key=value parts joined by /; *: all contexts.")
 ]
-Tenant = Annotated[str | None, typer.Option(help="Of this tenant [default: everybody's].")]
+Tenant = Annotated[str | None, typer.Option(help="Only this tenant [default: all tenants].")]
 From = Annotated[
-    Path | None, typer.Option("--snapshot", help="Begin with this snapshot where the log is cut.")
+    Path | None,
+    typer.Option("--snapshot", help="Start from this snapshot if retention has cut the log."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only compare, and send nothing.")]
 Wait = Annotated[
@@ -44,20 +45,18 @@ def rebuild(
     dry_run: DryRun = False,
     yes: Yes = False,
     wait: Wait = 300.0,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    learner: Learner = None,
-    data: Data = None,
+    *,
+    options: Annotated[SettingOptions, Fields("kafka", "redis", "data", "learner")],
     json: Json = False,
 ) -> None:
-    """Learn thresholds anew from the log, and have the workers go on from there.
+    """Relearn thresholds from the log, and switch the workers over to the result.
 
-    The log is replayed beside the live table, by the policies as they were or by another one, and
-    compared with it. After a question the workers take the fresh table over at one place of the log
-    of each partition; no event is lost, none counts twice, and readers see the old value or the new
-    one. What Redis has of versions that the log never had is replaced as well. Interrupted before
-    it asks, it has changed nothing; later, give the same command again.
-    Settings have to be the workers'. Exit code 0: done, or compared; 1: it could not be.
+    The log is replayed by the recorded policies or by another one, and the result is compared with
+    the live table. After confirmation the workers switch to the new table at one offset of each
+    partition; no event is lost or counted twice, and readers see the old value or the new one.
+    Values in Redis with versions that the log never had are replaced too. If interrupted before the
+    question, nothing has changed; afterwards, run the same command again. The settings must equal
+    the workers'. Exit code 0: done, or compared; 1: failed.
 
     Examples: headstart rebuild --dry-run; headstart rebuild --policy td --dry-run --json;
     headstart rebuild --policy ema:alpha=.1 --pattern workflow_type=refund --tenant acme --yes
@@ -65,12 +64,14 @@ def rebuild(
     from processing.control.learner_assignments import parts
     from replay.log.snapshots import read_snapshot
     from replay.rebuild.rebuild import RebuildConfig, Rebuilding
-    from settings import read_settings, rules_of
+    from settings import rules_of
 
     parts(pattern)
     if policy is None and (pattern != "*" or tenant is not None):
-        raise typer.BadParameter("--pattern and --tenant say where --policy is to learn: give it")
-    settings = read_settings(kafka=kafka, redis=redis, learner=learner, data=data)
+        raise typer.BadParameter(
+            "--pattern and --tenant need --policy: they select where it learns"
+        )
+    settings = options.read()
     config = RebuildConfig(
         settings.kafka,
         rules_of(settings),
@@ -97,7 +98,7 @@ def rebuild(
 
 
 def _choice(policy: str, pattern: str, tenant: str | None) -> LearnerChoice:
-    """Return who is to learn where. Raises `LookupError` and `ValueError` where it is nobody."""
+    """Return the choice of a policy. Raises `LookupError` and `ValueError` for an invalid one."""
     from headstart.events.schema import new_id
     from learners.policy import spec
     from learners.registry import policy as find
@@ -105,7 +106,7 @@ def _choice(policy: str, pattern: str, tenant: str | None) -> LearnerChoice:
     from topics.control.messages import LearnerChoice
 
     check(policy)
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     return LearnerChoice(new_id(now), now, pattern, spec(find(policy)), tenant)
 
 
@@ -120,14 +121,14 @@ async def _switch(
     if wait:
         await rebuilding.wait(id, offsets, wait)
         found["taken"] = True
-        say(f"the workers learn on from {found['contexts']} rebuilt contexts")
+        say(f"the workers continue from {found['contexts']} rebuilt contexts")
         found["redis_repaired"] = await _repair(settings)
     else:
         say(f"sent to {len(offsets)} partitions of {settings.kafka}")
 
 
 async def _repair(settings: Settings) -> int | None:
-    """Replace what Redis has of versions that the rebuilt table could not: it took none of it."""
+    """Replace values in Redis with versions newer than the rebuilt table's, which it kept."""
     from replay.log.live_table import read_whole_table
     from topics.epoch import read_epoch
 
@@ -163,7 +164,7 @@ def _show(compared: Compared, *, json: bool) -> None:
         ],
     )  # fmt: skip
     kept = len(compared.moves.largest)
-    say(f"{compared.moves.count} thresholds move, the {kept} that move most are listed")
+    say(f"{compared.moves.count} thresholds change; the {kept} largest changes are listed")
 
 
 def _shown(threshold: float | None) -> str:

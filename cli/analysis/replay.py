@@ -1,4 +1,4 @@
-"""`headstart replay`: thresholds learned anew from a piece of the log, beside the live ones."""
+"""`headstart replay`: relearns thresholds from part of the log, without touching live ones."""
 
 from __future__ import annotations
 
@@ -7,23 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Learner, Limit, Postgres
+from cli.support.option_groups import Fields
+from cli.support.options import Json, Limit, SettingOptions
 from cli.support.output import claim_outputs, say, show_json, show_table
-from cli.support.source_options import (
-    DomainOnly,
-    FromOffset,
-    Levels,
-    Processes,
-    Since,
-    Source,
-    TenantOnly,
-    ToOffset,
-    Until,
-    WorkflowOnly,
-    open_source,
-    reading_of,
-    span,
-)
+from cli.support.source_options import HistoryOptions, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,54 +22,50 @@ ThresholdsOut = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write every threshold to this file, JSONL.")
 ]
 
+ReplayHistory = Annotated[
+    HistoryOptions,
+    Fields(
+        "source", "since", "until", "from_offset", "to_offset", "tenant", "workflow_type", "domain",
+        "levels", "processes",
+    ),
+]  # fmt: skip
+
 
 def replay(
-    source: Source = "broker",
-    since: Since = None,
-    until: Until = None,
-    from_offset: FromOffset = None,
-    to_offset: ToOffset = None,
-    tenant: TenantOnly = None,
-    workflow_type: WorkflowOnly = None,
-    domain: DomainOnly = None,
-    levels: Levels = None,
     thresholds_out: ThresholdsOut = None,
     limit: Limit = 20,
-    processes: Processes = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    learner: Learner = None,
-    data: Data = None,
+    *,
+    history: ReplayHistory,
+    options: Annotated[SettingOptions, Fields("kafka", "postgres", "learner", "data")],
     json: Json = False,
 ) -> None:
-    """Learn thresholds anew from the log, by the agent's own core, and print them.
+    """Relearn thresholds from the log, with the workers' own core, and print them.
 
-    Begins with nothing at the first record of the range. Duplicates and refused events are treated
-    as live; no offset is committed, no topic and no table written.
+    Starts without state at the first record of the range. Duplicates and refused events are
+    treated as by workers; no offset is committed, and no topic or table is written.
 
     Examples: headstart replay --learner td --since 1d; headstart replay --source log.jsonl.zst
     --thresholds-out thresholds.jsonl --json
     """
     from replay.predictions.policy_grid import check
     from replay.rebuild.relearn import relearn
-    from settings import read_settings, rules_of
+    from settings import rules_of
 
-    if learner is not None:
-        check(learner)
-    claim_outputs(thresholds_out, inputs=[source], json=json)
-    settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
-    part = span(since, until, from_offset, to_offset)
-    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
-    reading = replace(reading, whole=True)  # no learner ever learned from a log with a hole in it
-    history = open_source(source, reading, settings)
+    if options.learner is not None:
+        check(options.learner)
+    claim_outputs(thresholds_out, inputs=[history.source], json=json)
+    settings = options.read()
+    # Learning from a log with a hole in it gives thresholds that no worker ever had.
+    reading = replace(history.read_options(settings), whole=True)
+    source = open_source(history.source, reading, settings)
     rules = replace(rules_of(settings), levels=reading.levels)
-    found, notes = relearn(history, rules, say, processes)
+    found, notes = relearn(source, rules, say, history.processes)
     for line in (*notes.warnings, *(f"skipped: {reason}" for reason in notes.named[:5])):
         say(line)
     if not found:
-        raise LookupError(f"{history.name}: {notes.events} events, but no outcome among them")
+        raise LookupError(f"{source.name}: {notes.events} events, but no outcome among them")
     if thresholds_out is not None:
-        _write(thresholds_out, found, source)
+        _write(thresholds_out, found, history.source)
     _show(settings.learner, found, notes, limit, json=json)
 
 

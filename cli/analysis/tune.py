@@ -1,33 +1,16 @@
-"""`headstart tune`: the settings that would have earned most, confirmed on what came later."""
+"""`headstart tune`: searches for the best policy settings and confirms them on later data."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.data.dead_letter_selection import Yes, confirm
-from cli.support.options import Data, Json, Kafka, Learner, Postgres
-from cli.support.output import claim_outputs, say, show_json, show_table
+from cli.support.option_groups import Fields
+from cli.support.options import Json, SettingOptions, Yes
+from cli.support.output import claim_outputs, confirm, say, show_json, show_table
 from cli.support.progress import Bar
-from cli.support.source_options import (
-    Cost,
-    DomainOnly,
-    Gain,
-    Include,
-    Levels,
-    Processes,
-    Since,
-    Source,
-    TenantOnly,
-    Until,
-    WorkflowOnly,
-    assumed,
-    open_source,
-    reading_of,
-    span,
-)
+from cli.support.source_options import HistoryOptions
 
 if TYPE_CHECKING:
     from replay.execution.tuning import Tuned
@@ -40,7 +23,7 @@ SEARCHED = (
 
 
 Candidates = Annotated[
-    list[str] | None, typer.Option(help="A candidate; repeat [default: a few of each kind].")
+    list[str] | None, typer.Option(help="A candidate; repeatable [default: a few of each kind].")
 ]
 Grid = Annotated[list[str] | None, typer.Option(help="Candidates: 'ema:alpha=.05..0.5x8'; repeat.")]
 Share = Annotated[
@@ -48,44 +31,40 @@ Share = Annotated[
 ]
 Apply = Annotated[
     str | None,
-    typer.Option(metavar="PATTERN", help="Have the winner learn in these contexts, if confirmed."),
+    typer.Option(metavar="PATTERN", help="Assign the winner to these contexts, if confirmed."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="With --apply: only say what it would do.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --apply: only report the effect.")]
 Html = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Write the report of the later part to this file."),
 ]
+
+TuneHistory = Annotated[
+    HistoryOptions,
+    Fields(
+        "source", "since", "until", "tenant", "workflow_type", "domain", "levels", "gain", "cost",
+        "include", "processes",
+    ),
+]  # fmt: skip
 
 
 def tune(
     policy: Candidates = None,
     grid: Grid = None,
     split: Share = 0.6,
-    source: Source = "broker",
-    since: Since = None,
-    until: Until = None,
-    tenant: TenantOnly = None,
-    workflow_type: WorkflowOnly = None,
-    domain: DomainOnly = None,
-    levels: Levels = None,
-    gain: Gain = None,
-    cost: Cost = None,
-    include: Include = None,
     html: Html = None,
     apply: Apply = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    processes: Processes = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    learner: Learner = None,
-    data: Data = None,
+    *,
+    history: TuneHistory,
+    options: Annotated[SettingOptions, Fields("kafka", "postgres", "learner", "data")],
     json: Json = False,
 ) -> None:
     """Search settings on the first part of the log, and confirm the best on the rest.
 
-    Changes nothing without --apply; the last line says whether a change is worth it. --apply does
-    what `headstart learner choose PATTERN` does, after a question, for --tenant or everybody.
+    Changes nothing without --apply; the last line says whether a change pays off. --apply does
+    what `headstart learner choose PATTERN` does, after confirmation, for --tenant or all tenants.
 
     Examples: headstart tune --since 7d --grid 'hops:keep=.995..0.9999x6';
     headstart tune --source log.jsonl.zst --policy td --policy sliding --split .5 --json;
@@ -94,28 +73,26 @@ def tune(
     from processing.control.learner_assignments import parts
     from replay.execution.tuning import tune as run
     from replay.predictions.policy_grid import chosen
-    from settings import read_settings
 
     if apply is not None:
         parts(apply)
     elif dry_run or yes:
         raise typer.BadParameter("--dry-run and --yes belong to --apply PATTERN")
-    claim_outputs(html, inputs=[source], json=json)
-    settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
+    claim_outputs(html, inputs=[history.source], json=json)
+    settings = options.read()
     candidates = chosen(policy or [], grid or []) or list(SEARCHED)
-    part = span(since, until, None, None)
-    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
-    reading = replace(reading, assumed=assumed(gain, cost, include))
-    history = open_source(source, reading, settings)
+    source = history.open(settings)
     with Bar(None) as bar:
-        found = run(history, candidates, settings.learner, bar, share=split, processes=processes)
+        found = run(
+            source, candidates, settings.learner, bar, share=split, processes=history.processes
+        )
     for warning in found.confirmed["read"]["warnings"]:
         say(warning)
     _write_report(html, found)
     say(found.conclusion)
     applied = None
     if apply is not None:
-        applied = _apply(found, apply, tenant, settings, dry_run=dry_run, yes=yes)
+        applied = _apply(found, apply, history.tenant, settings, dry_run=dry_run, yes=yes)
     _show(found, applied, json=json)
 
 
@@ -131,24 +108,24 @@ def _write_report(html: str | None, found: Tuned) -> None:
 def _apply(
     found: Tuned, pattern: str, tenant: str | None, settings: Settings, *, dry_run: bool, yes: bool
 ) -> dict[str, Any] | None:
-    """Have the winner learn where a pattern says; None where nothing was changed."""
+    """Assign the winner to the contexts of a pattern; return None if nothing was changed."""
     from cli.thresholds.learner import send_choice
 
-    whose = "everybody" if tenant is None else tenant
+    whose = "all tenants" if tenant is None else f"tenant {tenant}"
     if not found.better:
-        say("--apply: nothing is changed, because nothing better is confirmed")
+        say("--apply: nothing is changed, because no improvement is confirmed")
         return None
     if dry_run:
-        say(f"--dry-run: {found.winner} would learn in {pattern} of {whose}")
+        say(f"--dry-run: {found.winner} would be assigned to {pattern} of {whose}")
         return None
-    confirm(f"Have {found.winner} learn in {pattern} of {whose} from now on?", yes)
+    confirm(f"Assign {found.winner} to {pattern} of {whose} from now on?", yes)
     applied = send_choice(settings, pattern, found.winner, tenant)
     say(f"{pattern}: {found.winner}, in {len(applied['offsets'])} partitions")
     return applied
 
 
 def _parts(found: Tuned) -> list[str]:
-    """Return the headings of both parts, with how many predictions each has."""
+    """Return the headings of both parts, with their numbers of predictions."""
     names = {"searched": "first part", "confirmed": "later part"}
     return [f"{names[part]} ({count:,} predictions)" for part, count in found.predictions.items()]
 

@@ -1,4 +1,4 @@
-"""`headstart verify`: the log replayed, and compared with what the live system holds."""
+"""`headstart verify`: replays the log and compares the result with the live system."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Learner, Postgres, Redis
+from cli.support.options import Json, LearnerOptions
 from cli.support.output import say, show_json, show_table
 from cli.support.targets import require_own_log
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def verify(
     snapshot: Annotated[
-        Path | None, typer.Option(help="Begin with this snapshot where the log is cut.")
+        Path | None, typer.Option(help="Start from this snapshot if retention has cut the log.")
     ] = None,
     reference: Annotated[
         bool,
@@ -27,16 +27,13 @@ def verify(
             "them."
         ),
     ] = False,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    learner: Learner = None,
-    data: Data = None,
+    *,
+    options: LearnerOptions,
     json: Json = False,
 ) -> None:
     """Replay the log through the learner and compare with the table, Redis and Postgres.
 
-    Every row is compared bit by bit; what is missing, extra or differing is named. Exit code 0: all
+    Rows are compared bit by bit; missing, extra and differing ones are listed. Exit code 0: all
     agree; 1: they do not. It only reads, and joins no consumer group.
 
     Examples: headstart verify; headstart verify --snapshot nightly.gz --json, where the log is cut
@@ -45,11 +42,9 @@ def verify(
     from replay.log.snapshots import read_snapshot
     from replay.verify.verify import VerifyConfig
     from replay.verify.verify import verify as run
-    from settings import read_with_origins, rules_of
+    from settings import rules_of
 
-    reading = read_with_origins(
-        kafka=kafka, postgres=postgres, redis=redis, learner=learner, data=data
-    )
+    reading = options.load()
     settings = reading.settings
     config = VerifyConfig(
         kafka=settings.kafka,

@@ -1,4 +1,4 @@
-"""How a command about what is served takes effect: into the log, and at once to Redis."""
+"""Puts an override or mode into effect: appends it to the log and publishes it to Redis."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from settings import Settings
     from topics.commands.messages import Command
 
-By = Annotated[str | None, typer.Option(help="Who sets it [default: your user name].")]
-Reason = Annotated[str, typer.Option(help="Why, for whoever finds it later.")]
+By = Annotated[str | None, typer.Option(help="Author [default: your user name].")]
+Reason = Annotated[str, typer.Option(help="The reason, shown with the entry.")]
 
 _LATER = (
     "A threshold worker serves it once it runs and reaches Redis (`headstart status`); "
@@ -28,7 +28,7 @@ _LATER = (
 
 
 def user_name(by: str | None) -> str:
-    """Return who is named, else who runs this."""
+    """Return --by, or the login name."""
     if by is not None:
         return by
     try:
@@ -38,32 +38,36 @@ def user_name(by: str | None) -> str:
 
 
 async def set_and_serve(settings: Settings, command: Command) -> str | None:
-    """Set something and serve it; return why it is not yet served, None where it is.
+    """Append a command and publish it; return why it is not yet served, or None.
 
-    Raises `ValueError` where the command is none, `BrokerUnreachable` and `TopicsMissing`.
+    Raises `ValueError` for an invalid command, `BrokerUnreachable` and `TopicsMissing`.
     """
     from sinks.redis.command_authors import remember_command
     from topics.commands.log import read_commands, send_commands
     from topics.commands.messages import command_key, decode_command, encode_command
 
     decode_command(encode_command(command))
-    await read_commands(settings.kafka)  # nobody adds to a log that was not begun
+    await read_commands(
+        settings.kafka
+    )  # the log must have been initialised before anything is appended
     offset = await send_commands(settings.kafka, [command])
-    with contextlib.suppress(ConnectionError):  # said by what serves it
+    with contextlib.suppress(ConnectionError):  # `_serve` reports it
         await remember_command(settings.redis, command)
     return await _serve(settings, command_key(command), offset)
 
 
 async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str | None:
-    """Take back what is set under a key; return why it is still served, None where it is not.
+    """Unset a key; return why its value is still served, or None.
 
-    Raises `LookupError` where nothing is set there.
+    Raises `LookupError` if the key is not set.
     """
     from sinks.redis.command_authors import forget_command
     from topics.commands.log import read_commands, unset_commands
 
     if key not in await read_commands(settings.kafka):
-        raise LookupError("nothing is set there; `headstart config list --expired` shows what is")
+        raise LookupError(
+            "nothing is set there; `headstart config list --expired` lists the entries"
+        )
     offset = await unset_commands(settings.kafka, [key], by, reason)
     with contextlib.suppress(ConnectionError):
         await forget_command(settings.redis, key)
@@ -71,7 +75,7 @@ async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str
 
 
 def set_and_show(settings: Settings, command: Command, *, json: bool) -> None:
-    """Set something and show it; exit with 1 where it is not yet served.
+    """Set a command and show it; exit with 1 if it is not yet served.
 
     Raises what `set_and_serve` does.
     """
@@ -88,7 +92,7 @@ def set_and_show(settings: Settings, command: Command, *, json: bool) -> None:
 def unset_and_say(
     settings: Settings, key: bytes, by: str, reason: str, done: str, *, json: bool
 ) -> None:
-    """Take something back and say `done`; exit with 1 where it is still served.
+    """Unset a key and print `done`; exit with 1 if its value is still served.
 
     Raises as `unset_now` does.
     """
@@ -106,29 +110,31 @@ def unset_and_say(
 
 
 async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
-    """Serve what is in force where a key's record was appended at an offset."""
+    """Publish the values in force for a key whose record was appended at `offset`."""
     from sinks.redis.commands import CommandPublisher
     from topics.commands.log import is_whole, read_commands
     from topics.commands.messages import target_of
 
     place, state = target_of(key), await read_commands(settings.kafka)
-    if state.version(place).offset < offset:  # never tell that something else is served
+    if state.version(place).offset < offset:  # else an older value would look served
         return (
             f"recorded at offset {offset} of headstart.commands, but not yet served: the broker "
-            f"does not give it back yet. {_LATER}; where it stays so: `headstart doctor`"
+            f"does not return it yet. {_LATER}; if this persists, run `headstart doctor`"
         )
     try:
         async with CommandPublisher(settings.redis) as publisher:
             if await publisher.has_all_modes():
                 await publisher.serve(state, [place], now_ms())
-            else:  # a Redis that is new or was emptied
+            else:  # Redis is new or was emptied
                 whole = partial(is_whole, settings.kafka, state)
                 await publisher.serve_all(state, now_ms(), whole)
             for _attempt in range(3):
                 why = await publisher.not_served(state, place, now_ms())
                 if why is None:
                     break
-                state = await read_commands(settings.kafka)  # others may have set something since
+                state = await read_commands(
+                    settings.kafka
+                )  # another command may have been appended since
                 await publisher.serve(state, [place], now_ms())
     except ConnectionError as error:
         return f"recorded, but not yet served: {error}. {_LATER}"
@@ -136,7 +142,7 @@ async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
 
 
 def shown(command: Command) -> dict[str, Any]:
-    """Return a command as JSON shows it."""
+    """Return a command as JSON fields."""
     import msgspec
 
     fields: dict[str, Any] = msgspec.to_builtins(command)

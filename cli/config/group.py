@@ -1,4 +1,4 @@
-"""`headstart config`: what people set about what is served, and every setting with its origin."""
+"""`headstart config`: overrides and modes, and every setting with its origin."""
 
 from __future__ import annotations
 
@@ -11,29 +11,18 @@ import typer
 from cli.config.apply import COLUMNS, row, shown
 from cli.config.mode import get_mode, set_mode, unset_mode
 from cli.config.threshold import get_threshold, set_threshold, unset_threshold
-from cli.support.options import (
-    Data,
-    Json,
-    Kafka,
-    Learner,
-    Limit,
-    Partitions,
-    Postgres,
-    Redis,
-    Since,
-)
+from cli.support.option_groups import CommandGroup, Fields
+from cli.support.options import Json, KafkaRedisOptions, Limit, SettingOptions, Since, TenantOnly
 from cli.support.output import FAILURE, require_found, say, show_json, show_table
-from cli.support.times import now_ms, since_ms
+from cli.support.times import now_ms, parse_since
 
 if TYPE_CHECKING:
     from topics.commands.messages import Command
 
-app = typer.Typer(
-    help="Overrides and modes: set, unset, get, list; and settings: show.", no_args_is_help=True
-)
-_set = typer.Typer(help="Set a threshold or a mode by hand.", no_args_is_help=True)
-_unset = typer.Typer(help="Take a threshold or a mode back.", no_args_is_help=True)
-_get = typer.Typer(help="Show one threshold or mode that was set.", no_args_is_help=True)
+app = CommandGroup(help="Overrides and modes: set, unset, get, list; and settings: show.")
+_set = CommandGroup(help="Set a threshold or a mode manually.")
+_unset = CommandGroup(help="Unset a threshold or a mode.")
+_get = CommandGroup(help="Show one threshold or mode.")
 _set.command("threshold")(set_threshold)
 _set.command("mode")(set_mode)
 _unset.command("threshold")(unset_threshold)
@@ -47,26 +36,24 @@ app.add_typer(_get, name="get")
 
 @app.command("list")
 def list_commands(
-    tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
+    tenant: TenantOnly = None,
     since: Since = None,
     limit: Limit = 1000,
-    expired: Annotated[bool, typer.Option("--expired", help="Also what has expired.")] = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    expired: Annotated[bool, typer.Option("--expired", help="Include expired entries.")] = False,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """List every override and mode in force; --since: those set then.
+    """List every override and mode in force; --since: those set since then.
 
-    Modes that Redis serves and no command set are named on stderr: they hold too.
+    Modes that Redis serves without a command are listed on stderr: they are in force too.
 
     Example: headstart config list --tenant acme
     """
-    from settings import read_settings
     from topics.commands.log import read_commands
     from topics.commands.messages import command_key, in_force
 
-    settings, begin = read_settings(kafka=kafka, redis=redis, data=data), since_ms(since)
+    settings, begin = options.read(), parse_since(since)
     state, now = asyncio.run(read_commands(settings.kafka)), now_ms()
     found = [
         each
@@ -80,14 +67,14 @@ def list_commands(
     elif found:
         show_table(COLUMNS, [row(each) for each in found])
     elif not (tenant or since):
-        say("no command set anything")
+        say("no override or mode is set")
     if not json:
         _say_by_hand(settings.redis, [each for each in state.commands if in_force(each, now)])
     require_found(len(found), "override or mode", tenant=tenant, since=since)
 
 
 def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
-    """Name the modes that Redis serves and no command set."""
+    """Print the modes that Redis serves without a command."""
     from sinks.connections import RedisUnreachable
     from sinks.redis.served_modes import ServedMode, every_mode
     from topics.commands.messages import ModeCommand
@@ -99,7 +86,7 @@ def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
     try:
         served = asyncio.run(every_mode(redis))
     except RedisUnreachable as error:
-        say(f"what executors are told is not known: {error}")
+        say(f"cannot read the modes that Redis serves: {error}")
         return
     there = {(each.tenant, each.field, each.stored) for each in served}
     for mode in modes:
@@ -119,37 +106,27 @@ def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
 @app.command("show")
 def show(
     name: Annotated[str | None, typer.Argument(help="Only this setting.")] = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    learner: Learner = None,
-    partitions: Partitions = None,
+    *,
+    options: Annotated[
+        SettingOptions, Fields("kafka", "postgres", "redis", "data", "learner", "partitions")
+    ],
     json: Json = False,
 ) -> None:
-    """Show every setting: its value, where that comes from, what it means. Passwords are masked.
+    """Show every setting with its value, origin and meaning. Passwords are masked.
 
     A value comes from its flag, else HEADSTART_NAME, else the settings file (headstart.toml here,
     or what HEADSTART_CONFIG names), else the running stack (addresses), else its default.
 
-    Exits with 1 where executors would refuse a value.
+    Exits with 1 if executors would refuse a value.
 
     Example: headstart config show redis
     """
-    from settings import read_with_origins
     from settings.executor import refused
     from settings.origins import shown as settings_of
     from settings.suggestions import did_you_mean
     from settings.variables import unread
 
-    reading = read_with_origins(
-        kafka=kafka,
-        postgres=postgres,
-        redis=redis,
-        data=data,
-        learner=learner,
-        partitions=partitions,
-    )
+    reading = options.load()
     for note in unread(reading.origins):
         say(note)
     if wrong := list(refused()):

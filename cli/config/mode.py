@@ -1,15 +1,17 @@
-"""`headstart config set|unset|get mode`: how far executors may go; the kill switch."""
+"""`headstart config set|unset|get mode`: executor modes, and the kill switch."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
-from cli.support.options import Data, Json, Kafka, Redis
+from cli.support.option_groups import OptionGroup
+from cli.support.options import Json, KafkaRedisOptions
 from cli.support.output import say, show_json, show_table
 from cli.support.times import now_ms
 
@@ -19,92 +21,95 @@ if TYPE_CHECKING:
 
 
 class Mode(StrEnum):
-    """How far executors may go, the most restrictive first."""
+    """Executor modes, the most restrictive first."""
 
     OFF = "off"
     OBSERVE = "observe"
     ACT = "act"
 
 
-Whose = Annotated[str | None, typer.Option("--tenant", help="All executors of this tenant.")]
-Agent = Annotated[str | None, typer.Option(help="Only this agent of the tenant.")]
-Everybody = Annotated[bool, typer.Option("--everybody", help="Every executor there is.")]
+@dataclass(frozen=True)
+class ModeTarget(OptionGroup):
+    """The executors that a mode is for."""
+
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="All executors of this tenant.")
+    ] = None
+    agent: Annotated[str | None, typer.Option(help="Only this agent of the tenant.")] = None
+    everybody: Annotated[bool, typer.Option("--everybody", help="All executors.")] = False
+
+    def command(self, mode: Mode = Mode.ACT, **more: Any) -> ModeCommand:
+        """Return a command for these executors. Raises `typer.BadParameter`."""
+        from topics.commands.messages import ModeCommand
+
+        if self.everybody == (self.tenant is not None) or (self.agent and self.everybody):
+            raise typer.BadParameter(
+                "select executors: --everybody, --tenant TENANT, or --tenant TENANT --agent AGENT"
+            )
+        fields = {"at": 0} | more
+        return ModeCommand(mode=mode.value, tenant=self.tenant, agent=self.agent, **fields)
 
 
 def set_mode(
     mode: Annotated[Mode, typer.Argument(help="off; observe: log, start nothing; act.")],
-    tenant: Whose = None,
-    agent: Agent = None,
-    everybody: Everybody = False,
     reason: Reason = "",
     by: By = None,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    target: ModeTarget,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Tell executors how far they may go: everybody, those of a tenant, or one agent of it.
+    """Set the mode of all executors, of a tenant's, or of one agent of a tenant.
 
-    The most restrictive holds: of HEADSTART_MODE where the executor runs, everybody's, the tenant's
-    and the agent's. `off --everybody` is the kill switch; it needs no worker to take effect.
+    The most restrictive of HEADSTART_MODE at the executor, the mode of all executors, the tenant's
+    and the agent's applies. `off --everybody` is the kill switch; it needs no running worker.
 
     Examples: headstart config set mode off --everybody --reason incident;
     headstart config set mode observe --tenant acme --agent planner
     """
-    from settings import read_settings
 
-    command = _command(tenant, agent, everybody, mode)
-    command.by, command.reason, command.at = user_name(by), reason, now_ms()
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
-    set_and_show(settings, command, json=json)
+    command = target.command(mode, by=user_name(by), reason=reason, at=now_ms())
+    set_and_show(options.read(), command, json=json)
 
 
 def unset_mode(
-    tenant: Whose = None,
-    agent: Agent = None,
-    everybody: Everybody = False,
     reason: Reason = "",
     by: By = None,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    target: ModeTarget,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Take a mode back: of those that are left the most restrictive holds.
+    """Unset a mode; the most restrictive of the remaining ones applies.
 
     Example: headstart config unset mode --everybody
     """
-    from settings import read_settings
     from topics.commands.messages import command_key
 
-    key = command_key(_command(tenant, agent, everybody))
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    key = command_key(target.command())
+    settings = options.read()
     unset_and_say(settings, key, user_name(by), reason, "taken back", json=json)
 
 
 def get_mode(
-    tenant: Whose = None,
-    agent: Agent = None,
-    everybody: Everybody = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    target: ModeTarget,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Show every mode set that concerns these executors; the most restrictive one holds.
+    """Show every mode that applies to these executors; the most restrictive one is in force.
 
-    What holds is what Redis serves, also where it was written there by hand. What is no mode
+    The mode in force is read from Redis, even if it was written there manually. An invalid mode
     counts as off.
 
     Example: headstart config get mode --tenant acme --agent planner
     """
-    from settings import read_settings
     from sinks.redis.served_modes import holding
     from topics.commands.log import read_commands
     from topics.commands.messages import ModeCommand
 
-    wanted = _command(tenant, agent, everybody)
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    wanted = target.command()
+    settings = options.read()
     state = asyncio.run(read_commands(settings.kafka))
     found = [
         each
@@ -115,7 +120,7 @@ def get_mode(
     ]
     found.sort(key=lambda each: (each.tenant is not None, each.agent is not None))
     holds = next((mode.value for mode in Mode if mode.value in {each.mode for each in found}), None)
-    served = _served(settings.redis, tenant, agent)
+    served = _served(settings.redis, target)
     if served is not None:
         holds = holding(served)
     if json:
@@ -127,7 +132,9 @@ def get_mode(
     for each in served or ():
         command = known.get((each.tenant, each.field))
         if command is None or command.mode != each.stored:
-            taken = "" if each.sound else f", which is no mode: executors take it for {each.holds}"
+            taken = (
+                "" if each.sound else f", which is not a mode: executors treat it as {each.holds}"
+            )
             say(
                 f"Redis serves {each.stored!r} for {each.whose}{taken}; no command set that: "
                 "`headstart config set mode` replaces it"
@@ -138,26 +145,13 @@ def get_mode(
         say("no mode is set: HEADSTART_MODE where an executor runs holds, else act")
 
 
-def _served(redis: str, tenant: str | None, agent: str | None) -> list[ServedMode] | None:
-    """Return what Redis serves; None, said, where it does not answer."""
+def _served(redis: str, target: ModeTarget) -> list[ServedMode] | None:
+    """Return the modes that Redis serves; print a line and return None if it does not answer."""
     from sinks.connections import RedisUnreachable
     from sinks.redis.served_modes import served_modes
 
     try:
-        return asyncio.run(served_modes(redis, tenant, agent))
+        return asyncio.run(served_modes(redis, target.tenant, target.agent))
     except RedisUnreachable as error:
-        say(f"what executors are told is not known: {error}")
+        say(f"cannot read the modes that Redis serves: {error}")
         return None
-
-
-def _command(
-    tenant: str | None, agent: str | None, everybody: bool, mode: Mode = Mode.ACT
-) -> ModeCommand:
-    """Return a command about whom the options name. Raises `typer.BadParameter`."""
-    from topics.commands.messages import ModeCommand
-
-    if everybody == (tenant is not None) or (agent and everybody):
-        raise typer.BadParameter(
-            "say whom: --everybody, --tenant TENANT, or --tenant TENANT --agent AGENT"
-        )
-    return ModeCommand(mode=mode.value, tenant=tenant, agent=agent, at=0)

@@ -1,4 +1,4 @@
-"""`headstart config set|unset|get threshold`: a threshold set by hand, served but never learned."""
+"""`headstart config set|unset|get threshold`: overrides, served in place of learned thresholds."""
 
 from __future__ import annotations
 
@@ -9,67 +9,55 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
-from cli.support.options import Data, Json, Kafka, Redis, Tenant
-from cli.support.output import say, show_json, show_table
-from cli.support.times import duration_ms, moment_ms, now_ms
+from cli.support.context_options import ContextOptions
+from cli.support.options import Json, KafkaOptions, KafkaRedisOptions
+from cli.support.output import show_json, show_table
+from cli.support.times import now_ms, parse_age, parse_moment
 
 if TYPE_CHECKING:
     from settings import Settings
 
-WorkflowType = Annotated[str, typer.Option(help="The context's workflow type.")]
-Domain = Annotated[str | None, typer.Option(help="Its domain [default: every domain].")]
-User = Annotated[str | None, typer.Option(help="Its user id [default: every user].")]
-Further = Annotated[
-    list[str] | None,
-    typer.Option("--context", metavar="KEY=VALUE", help="Any other level; repeatable."),
-]
 Tool = Annotated[str | None, typer.Option(help="Only guesses of this tool [default: every tool].")]
 Speculate = Annotated[
-    float | None, typer.Option(min=0, max=1, help="Confidence that starting early needs.")
+    float | None, typer.Option(min=0, max=1, help="Confidence needed to start early.")
 ]
-Suggest = Annotated[float | None, typer.Option(min=0, max=1, help="Confidence that showing needs.")]
+Suggest = Annotated[float | None, typer.Option(min=0, max=1, help="Confidence needed to suggest.")]
 
 
 def set_threshold(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
     tool: Tool = None,
     speculate: Speculate = None,
     suggest: Suggest = None,
     until: Annotated[
-        str | None, typer.Option(metavar="MOMENT", help="Until then: ISO 8601, UTC unless it says.")
+        str | None, typer.Option(metavar="MOMENT", help="End, in ISO 8601; UTC without an offset.")
     ] = None,
     lasting: Annotated[
-        str | None, typer.Option("--for", metavar="AGE", help="For so long: 90s, 30m, 2h, 7d.")
+        str | None, typer.Option("--for", metavar="AGE", help="Duration: 90s, 30m, 2h, 7d.")
     ] = None,
     reason: Reason = "",
     by: By = None,
-    tenant: Tenant = "default",
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    context: ContextOptions,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Serve this threshold in the place of the learned one, for a context and all below it.
+    """Serve this threshold instead of the learned one, for a context and all contexts below it.
 
-    Learning goes on beneath it. It replaces what was set for the same context and tool. Without
-    --until or --for it holds until `headstart config unset threshold`.
+    Learning continues. It replaces an override of the same context and tool. Without --until or
+    --for it applies until `headstart config unset threshold`.
 
     Example: headstart config set threshold --workflow-type refund --speculate .97 --for 2h
     --reason "refund API is slow"
     """
-    from settings import read_settings
     from topics.commands.messages import ThresholdOverride
 
     ends = _ends(until, lasting)
     _check(speculate, suggest)
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    settings = options.read()
     command = ThresholdOverride(
-        tenant=tenant,
-        workflow_type=workflow_type,
-        path=path_of(settings, workflow_type, domain, user, context),
+        tenant=context.tenant,
+        workflow_type=context.workflow_type,
+        path=context.path(settings),
         tool=tool,
         speculate=speculate,
         suggest=suggest,
@@ -78,59 +66,48 @@ def set_threshold(
         reason=reason,
         at=now_ms(),
     )
-    warn_of_unknown(settings, tenant, workflow_type)
+    context.note_unknown(settings)
     set_and_show(settings, command, json=json)
 
 
 def unset_threshold(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
     tool: Tool = None,
     reason: Reason = "",
     by: By = None,
-    tenant: Tenant = "default",
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    context: ContextOptions,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Take an override back: what is learned is served again. Name context and tool as when set.
+    """Unset an override: the learned threshold is served again. Give the same context and tool.
 
     Example: headstart config unset threshold --workflow-type refund --domain retail
     """
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
-    key = _key(tenant, workflow_type, path_of(settings, workflow_type, domain, user, context), tool)
-    done = "taken back: what is learned is served again"
+    settings = options.read()
+    key = _key(settings, context, tool)
+    done = "unset: the learned threshold is served again"
     unset_and_say(settings, key, user_name(by), reason, done, json=json)
 
 
 def get_threshold(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
     tool: Tool = None,
-    tenant: Tenant = "default",
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    context: ContextOptions,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Show the override of exactly this context and tool; exit code 1 where there is none.
+    """Show the override of exactly this context and tool; exit code 1 if there is none.
 
-    What a context is told in the end: `headstart thresholds show`.
+    `headstart thresholds show` shows the threshold that results for a context.
 
     Example: headstart config get threshold --workflow-type refund --domain retail --json
     """
-    from settings import read_settings
     from topics.commands.log import read_commands
     from topics.commands.messages import command_key, in_force
 
-    settings = read_settings(kafka=kafka, data=data)
-    key = _key(tenant, workflow_type, path_of(settings, workflow_type, domain, user, context), tool)
+    settings = options.read()
+    key = _key(settings, context, tool)
     state = asyncio.run(read_commands(settings.kafka))
     found = [each for each in state.commands if command_key(each) == key]
     if not found or not in_force(found[0], now_ms()):
@@ -143,36 +120,6 @@ def get_threshold(
         show_table(COLUMNS, [row(found[0])])
 
 
-def path_of(
-    settings: Settings,
-    workflow_type: str,
-    domain: str | None,
-    user: str | None,
-    further: list[str] | None,
-) -> str:
-    """Return the context path that the options name, "" for the whole workflow type.
-
-    Raises `typer.BadParameter` for a level that this system does not have.
-    """
-    from headstart.keys import context_paths
-    from settings.suggestions import did_you_mean
-
-    given = {"domain": domain, "user_id": user}
-    for text in further or ():
-        key, found, value = text.partition("=")
-        if not found:
-            raise typer.BadParameter(f"--context {text!r} is not KEY=VALUE")
-        given[key] = value
-    for key, each in given.items():
-        if each is not None and key not in settings.levels:
-            raise typer.BadParameter(
-                f"{key!r} is no level of this system's contexts: {', '.join(settings.levels)} "
-                f"(HEADSTART_LEVELS){did_you_mean(key, settings.levels)}"
-            )
-    paths = context_paths(workflow_type, given.get, settings.levels)
-    return paths[-1] if len(paths) > 1 else ""
-
-
 def _check(speculate: float | None, suggest: float | None) -> None:
     if speculate is None and suggest is None:
         raise typer.BadParameter("give --speculate, --suggest or both")
@@ -182,9 +129,11 @@ def _check(speculate: float | None, suggest: float | None) -> None:
         raise typer.BadParameter("--suggest is above --speculate: nothing would be suggested")
 
 
-def _key(tenant: str, workflow_type: str, path: str, tool: str | None) -> bytes:
+def _key(settings: Settings, context: ContextOptions, tool: str | None) -> bytes:
     from topics.commands.messages import ThresholdOverride, command_key
 
+    tenant, workflow_type = context.tenant, context.workflow_type
+    path = context.path(settings)
     return command_key(
         ThresholdOverride(tenant=tenant, workflow_type=workflow_type, path=path, tool=tool, at=0)
     )
@@ -194,25 +143,9 @@ def _ends(until: str | None, lasting: str | None) -> int | None:
     if until is not None and lasting is not None:
         raise typer.BadParameter("give --until or --for, not both")
     now = now_ms()
-    ends = None if until is None else moment_ms(until)
+    ends = None if until is None else parse_moment(until)
     if lasting is not None:
-        ends = now + duration_ms(lasting)
+        ends = now + parse_age(lasting)
     if ends is not None and ends <= now:
         raise typer.BadParameter(f"it would have ended already: {until or lasting}")
     return ends
-
-
-def warn_of_unknown(settings: Settings, tenant: str, workflow_type: str) -> None:
-    """Say so where nothing was learned for the workflow type: it may be a slip of the pen."""
-    from settings.suggestions import did_you_mean
-    from sinks.redis.queries import served_workflow_types
-
-    try:
-        known = asyncio.run(served_workflow_types(settings.redis, tenant))
-    except ConnectionError:
-        return
-    if workflow_type not in known:
-        say(
-            f"note: nothing is learned yet for the workflow type {workflow_type!r} of "
-            f"{tenant!r}{did_you_mean(workflow_type, known)}"
-        )

@@ -1,4 +1,4 @@
-"""Which dead letters a command means: by name, or all that its filters leave."""
+"""Selects dead letters by position or by filters."""
 
 from __future__ import annotations
 
@@ -9,42 +9,47 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.output import FAILURE, say
-from cli.support.times import duration_ms, now_ms
+from cli.support.option_groups import OptionGroup
+from cli.support.times import parse_since
 
 if TYPE_CHECKING:
     from topics.dead_letters.log import DeadLetterLog
     from topics.dead_letters.messages import DeadLetterFilter, DeadLetterRecord
 
-Group = Annotated[
-    str | None, typer.Option(help="Only what this group refused: episodes, thresholds, history.")
-]
-Topic = Annotated[str | None, typer.Option(help="Only what came from this topic.")]
-Reason = Annotated[str | None, typer.Option(help="Only where the reason contains this text.")]
-Since = Annotated[
-    str | None, typer.Option(metavar="AGE", help="Only what was refused since: 90s, 30m, 2h, 7d.")
-]
 At = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="As `list` shows it.")]
 Positions = Annotated[
     list[str] | None, typer.Argument(metavar="PARTITION:OFFSET...", help="As `list` shows them.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All that the filters leave.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+All = Annotated[bool, typer.Option("--all", help="All that match the filters.")]
 
 
-def wanted(
-    group: str | None, topic: str | None, reason: str | None, since: str | None
-) -> DeadLetterFilter:
-    """Return the filters of a command. Raises `typer.BadParameter`."""
-    from topics.dead_letters.messages import DeadLetterFilter
+@dataclass(frozen=True)
+class FilterOptions(OptionGroup):
+    """The filters of `dead-letters`; all that are given must hold."""
 
-    if since is None:
-        return DeadLetterFilter(group, topic, reason)
-    return DeadLetterFilter(group, topic, reason, now_ms() - duration_ms(since))
+    group: Annotated[
+        str | None,
+        typer.Option(help="Only those refused by this group: episodes, thresholds, history."),
+    ] = None
+    topic: Annotated[str | None, typer.Option(help="Only those from this topic.")] = None
+    reason: Annotated[
+        str | None, typer.Option(help="Only those whose reason contains this text.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="AGE", help="Maximum age: 90s, 30m, 2h, 7d."),
+    ] = None
+
+    def filter(self) -> DeadLetterFilter:
+        """Return the filter. Raises `typer.BadParameter`."""
+        from topics.dead_letters.messages import DeadLetterFilter
+
+        since = (parse_since(self.since),) if self.since is not None else ()
+        return DeadLetterFilter(self.group, self.topic, self.reason, *since)
 
 
 def position(text: str) -> tuple[int, int]:
-    """Return (partition, offset) of a name. Raises `typer.BadParameter`."""
+    """Parse PARTITION:OFFSET. Raises `typer.BadParameter`."""
     found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,18})", text)
     if found is None:
         raise typer.BadParameter(f"{text!r} is not PARTITION:OFFSET, as `list` shows it")
@@ -53,15 +58,15 @@ def position(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class DeadLetterSelection:
-    """Either names, or filters."""
+    """Either positions or a filter."""
 
     positions: tuple[tuple[int, int], ...]
     wanted: DeadLetterFilter
 
     async def letters(self, log: DeadLetterLog) -> AsyncIterator[DeadLetterRecord]:
-        """Yield the dead letters that are meant and not yet handled.
+        """Yield the selected dead letters that are not yet handled.
 
-        Raises `LookupError` where a name names none.
+        Raises `LookupError` for a position without a dead letter, or one that was handled.
         """
         for partition, offset in self.positions:
             letter = await log.letter(partition, offset)
@@ -74,33 +79,11 @@ class DeadLetterSelection:
                 yield letter
 
 
-def choice(
-    positions: list[str] | None,
-    every: bool,
-    group: str | None,
-    topic: str | None,
-    reason: str | None,
-    since: str | None,
-) -> DeadLetterSelection:
-    """Return what a command means. Raises `typer.BadParameter`."""
-    filtered = any(each is not None for each in (group, topic, reason, since))
+def choice(positions: list[str] | None, every: bool, filters: FilterOptions) -> DeadLetterSelection:
+    """Return the selection of a command. Raises `typer.BadParameter`."""
     if not positions and not every:
         raise typer.BadParameter("name dead letters as PARTITION:OFFSET, or choose them with --all")
-    if positions and (every or filtered):
-        raise typer.BadParameter("--all and its filters choose; leave them out, or the names")
+    if positions and (every or filters != FilterOptions()):
+        raise typer.BadParameter("give either PARTITION:OFFSET or --all with filters, not both")
     named = dict.fromkeys(position(text) for text in positions or ())
-    return DeadLetterSelection(tuple(named), wanted(group, topic, reason, since))
-
-
-def confirm(question: str, yes: bool) -> None:
-    """Return where the answer is yes; end the command where it is not."""
-    if yes:
-        return
-    try:
-        agreed = typer.confirm(question, err=True)
-    except typer.Abort:
-        agreed = False
-        say("")
-    if not agreed:
-        say("nothing is changed; --yes does not ask")
-        raise typer.Exit(FAILURE)
+    return DeadLetterSelection(tuple(named), filters.filter())

@@ -1,4 +1,4 @@
-"""How a dead letter is shown: bytes from anywhere, made safe for a terminal and for JSON."""
+"""Formats a dead letter for a terminal and for JSON, with its untrusted bytes escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def fields(letter: DeadLetterRecord, handling: Handling | None) -> dict[str, Any]:
-    """Return everything about a dead letter but its bytes."""
+    """Return the fields of a dead letter without its bytes."""
     source = letter.source
     return {
         "at": letter.at,
@@ -36,7 +36,7 @@ def fields(letter: DeadLetterRecord, handling: Handling | None) -> dict[str, Any
 
 
 def with_value(letter: DeadLetterRecord, handling: Handling | None) -> dict[str, Any]:
-    """Return everything about a dead letter; bytes that are no UTF-8 as `value_base64`."""
+    """Return all fields of a dead letter; bytes that are not UTF-8 as `value_base64`."""
     try:
         value = {"value": letter.value.decode()}
     except UnicodeDecodeError:
@@ -62,7 +62,7 @@ def row(letter: DeadLetterRecord, handling: Handling | None) -> dict[str, str]:
 
 
 def page(letter: DeadLetterRecord, handling: Handling | None) -> list[tuple[str, str]]:
-    """Return for people what is there of a dead letter but its bytes, moments in UTC."""
+    """Return the fields that are set as text, without the bytes; times in UTC."""
     moments = ("refused_at", "timestamp", "handled_at")
     return [
         (name, iso_moment(value) if name in moments else printable(str(value)))

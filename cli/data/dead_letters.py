@@ -1,4 +1,4 @@
-"""`headstart dead-letters`: what the agents refused, and what to do about it."""
+"""`headstart dead-letters`: lists, shows, replays and drops dead letters."""
 
 from __future__ import annotations
 
@@ -15,60 +15,59 @@ from cli.data.dead_letter_selection import (
     All,
     At,
     DeadLetterSelection,
-    Group,
+    FilterOptions,
     Positions,
-    Reason,
-    Since,
-    Topic,
-    Yes,
     choice,
-    confirm,
     position,
-    wanted,
 )
 from cli.data.dead_letter_view import fields, page, row, with_value
-from cli.support.options import Data, Json, Kafka, Limit
-from cli.support.output import FAILURE, printable, require_found, say, show_json, show_table
+from cli.support.option_groups import CommandGroup
+from cli.support.options import Json, KafkaOptions, Limit, Yes
+from cli.support.output import (
+    FAILURE,
+    confirm,
+    printable,
+    require_found,
+    say,
+    show_json,
+    show_table,
+)
 from cli.support.times import now_ms
 
 if TYPE_CHECKING:
     from topics.dead_letters.log import DeadLetterLog
     from topics.dead_letters.messages import DeadLetterRecord, OutgoingRecord
 
-app = typer.Typer(help="What the agents refused: list, show, replay, drop.", no_args_is_help=True)
+app = CommandGroup(help="Records that workers refused: list, show, replay, drop.")
 
 
 @app.command("list")
 def list_letters(
-    group: Group = None,
-    topic: Topic = None,
-    reason: Reason = None,
-    since: Since = None,
     limit: Limit = 20,
     handled: Annotated[
-        bool, typer.Option("--handled", help="Also what was replayed or dropped.")
+        bool, typer.Option("--handled", help="Include those that were replayed or dropped.")
     ] = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    filters: FilterOptions,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """List dead letters, newest first, without those that were replayed or dropped.
+    """List dead letters, newest first, except those that were replayed or dropped.
 
-    An event that breaks the contract has two: each group refuses it for itself.
+    An event that breaks the contract has two: each consumer group refuses it separately.
 
     Example: headstart dead-letters list --group episodes --reason workflow_id --since 2h
     """
-    from settings import read_settings
     from topics.dead_letters.log import DeadLetterLog
 
-    filters = wanted(group, topic, reason, since)
-    settings = read_settings(kafka=kafka, data=data)
+    wanted = filters.filter()
+    settings = options.read()
 
     async def run() -> tuple[DeadLetterLog, list[DeadLetterRecord], int]:
         log = await DeadLetterLog.open(settings.kafka)
         newest: deque[DeadLetterRecord] = deque(maxlen=limit)
         total = 0
-        async for letter in log.letters(filters, handled=handled):
+        async for letter in log.letters(wanted, handled=handled):
             newest.append(letter)
             total += 1
         return log, list(reversed(newest)), total
@@ -81,28 +80,27 @@ def list_letters(
         columns = ("at", "refused", "group", "source", "bytes", "reason")
         show_table(columns, [list(row(each, log.handling(each)).values()) for each in letters])
         say(f"{len(letters)} of {total}, newest first")
-    require_found(total, "dead letter", group=group, topic=topic, reason=reason, since=since)
+    require_found(total, "dead letter", **vars(filters))
 
 
 @app.command("show")
 def show(
     at: At,
-    raw: Annotated[bool, typer.Option("--raw", help="Only the bytes, exactly.")] = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Print only the original bytes.")] = False,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Show one dead letter: the reason, where it came from, and the original bytes.
 
     Examples: headstart dead-letters show 0:12; headstart dead-letters show 0:12 --raw > event.json
     """
-    from settings import read_settings
     from topics.dead_letters.log import DeadLetterLog
 
     if raw and json:
         raise typer.BadParameter("--raw prints the bytes and nothing else, --json an object")
     place = position(at)
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
 
     async def run() -> tuple[DeadLetterLog, DeadLetterRecord]:
         log = await DeadLetterLog.open(settings.kafka)
@@ -123,36 +121,32 @@ def show(
 def replay(
     positions: Positions = None,
     every: All = False,
-    group: Group = None,
-    topic: Topic = None,
-    reason: Reason = None,
-    since: Since = None,
     file: Annotated[
         Path | None, typer.Option(help="Replay the corrected bytes in this file instead.")
     ] = None,
     yes: Yes = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    filters: FilterOptions,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Send dead letters to headstart.events again, each for the group that refused it alone.
+    """Send dead letters to headstart.events again, each only for the group that refused it.
 
-    What would be refused again stays as it is, and the exit code is 1, as where nothing is left to
-    replay. To correct an event for
-    both groups, name both of its dead letters beside --file.
+    Those that would be refused again are left unchanged, and the exit code is 1, as it is when
+    there is nothing to replay. To correct an event for both groups, give both of its dead letters
+    with --file.
 
     Examples: headstart dead-letters replay 0:12 0:13 --file event.json;
     headstart dead-letters replay --all --reason "belongs to partition" --yes
     """
     from replay.files.input import read_input
-    from settings import read_settings
 
-    chosen = choice(positions, every, group, topic, reason, since)
+    chosen = choice(positions, every, filters)
     if file is not None and every:
         raise typer.BadParameter("--file corrects one event, --all means many")
     corrected = None if file is None else read_input(file)
-    settings = read_settings(kafka=kafka, data=data)
-    log, count = asyncio.run(_look(settings.kafka, chosen, corrected is not None))
+    settings = options.read()
+    log, count = asyncio.run(_open_and_count(settings.kafka, chosen, corrected is not None))
     if count:
         confirm(_question("replay", count), yes)
     left = asyncio.run(_replay(settings.kafka, log, chosen, corrected)) if count else []
@@ -165,34 +159,30 @@ def replay(
         say(f"{count - len(left)} replayed, {len(left)} not")
     if left:
         raise typer.Exit(FAILURE)
-    _require(count, group, topic, reason, since)
+    require_found(count, "dead letter that waits", always=True, **vars(filters))
 
 
 @app.command("drop")
 def drop(
     positions: Positions = None,
     every: All = False,
-    group: Group = None,
-    topic: Topic = None,
-    reason: Reason = None,
-    since: Since = None,
     yes: Yes = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    filters: FilterOptions,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Note that nothing more shall be done about dead letters: `list` hides them from then on.
+    """Mark dead letters as dropped: `list` hides them from then on.
 
-    The bytes stay on the broker for as long as the topic keeps them; `list --handled` shows
-    them. Exit code 1 where there is nothing to drop.
+    The bytes stay on the broker until the topic's retention deletes them; `list --handled` shows
+    them. Exit code 1 if there is nothing to drop.
 
     Examples: headstart dead-letters drop 0:12; headstart dead-letters drop --all --since 1h --yes
     """
-    from settings import read_settings
 
-    chosen = choice(positions, every, group, topic, reason, since)
-    settings = read_settings(kafka=kafka, data=data)
-    log, count = asyncio.run(_look(settings.kafka, chosen, one_event=False))
+    chosen = choice(positions, every, filters)
+    settings = options.read()
+    log, count = asyncio.run(_open_and_count(settings.kafka, chosen, one_event=False))
     if count:
         confirm(_question("drop", count), yes)
         asyncio.run(_drop(settings.kafka, log, chosen))
@@ -200,26 +190,17 @@ def drop(
         show_json({"dropped": count})
     else:
         say(f"{count} dropped")
-    _require(count, group, topic, reason, since)
-
-
-def _require(
-    count: int, group: str | None, topic: str | None, reason: str | None, since: str | None
-) -> None:
-    """End with exit code 1 where `--all` and its filters left nothing to do."""
-    what = "dead letter that waits"
-    chosen = {"group": group, "topic": topic, "reason": reason, "since": since}
-    require_found(count, what, always=True, **chosen)
+    require_found(count, "dead letter that waits", always=True, **vars(filters))
 
 
 def _question(do: str, count: int) -> str:
     return f"{do} {count} dead letter{'' if count == 1 else 's'}?"
 
 
-async def _look(
+async def _open_and_count(
     kafka: str, chosen: DeadLetterSelection, one_event: bool
 ) -> tuple[DeadLetterLog, int]:
-    """Open the log and count what is chosen; `one_event`: it must be refusals of one event."""
+    """Open the log and count the selection; `one_event`: it must have one event as its source."""
     from topics.dead_letters.log import DeadLetterLog
 
     log = await DeadLetterLog.open(kafka)
@@ -236,7 +217,7 @@ async def _look(
 async def _replay(
     kafka: str, log: DeadLetterLog, chosen: DeadLetterSelection, corrected: bytes | None
 ) -> list[tuple[str, str]]:
-    """Replay what can be; return (name, reason) of what cannot."""
+    """Replay dead letters; return (position, reason) of those that cannot be replayed."""
     from processing.dead_letter_replay import NotReplayable, replay_of
     from topics.dead_letters.log import SENT_AT_ONCE, DeadLetterSender
     from topics.epoch import read_epoch

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.support.options import Data, Json, Kafka
+from cli.support.options import Json, KafkaOptions
 from cli.support.output import FAILURE, say, show_json
 
 
@@ -16,29 +16,28 @@ def emit(
     file: Annotated[
         str, typer.Argument(help="JSONL file, one event a line, or CSV; - for JSONL from stdin.")
     ],
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Send events from a JSONL file, or from standard input.
 
-    Refused lines are named with their number; the rest flows on, and the exit code is 1. The
-    events of a file that is emitted twice count twice in what is learned, also where they have ids.
+    Refused lines are reported with their number; the others are sent, and the exit code is 1.
+    Events of a file that is emitted twice are learned from twice, even if they have ids.
 
     Examples: headstart emit events.jsonl; cat events.jsonl | headstart emit -
     """
     from headstart.emitting.jsonl import emit_lines
     from headstart.kafka_producer import require_broker
     from replay.files.json_lines import json_lines
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     report = emit_lines(
         file,
         settings.kafka,
         say,
         check=lambda: asyncio.run(require_broker(settings.kafka)),
-        # A pipe is read as it flows: it may have no end.
+        # A pipe is read line by line, because it may never end.
         opened=(lambda name: json_lines(Path(name))) if Path(file).is_file() else None,
     )
     if json:

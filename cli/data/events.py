@@ -1,4 +1,4 @@
-"""`headstart events`: the log, as it flows."""
+"""`headstart events`: the events on the log."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from cli.support.options import Data, Json, Kafka, Limit, Since
+from cli.support.option_groups import CommandGroup
+from cli.support.options import Json, KafkaOptions, Limit, Since
 from cli.support.output import put_json, require_found, show_json
-from cli.support.times import since_ms
+from cli.support.times import parse_since
 
 if TYPE_CHECKING:
     from topics.kafka.admin import TopicState
 
-app = typer.Typer(help="The events on the log.", no_args_is_help=True)
+app = CommandGroup(help="The events on the log.")
 
 
 @app.callback()
@@ -28,22 +29,21 @@ def tail(
     since: Since = None,
     limit: Limit = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Print the newest records of headstart.events, one event a line, as they were emitted.
+    """Print the newest records of headstart.events, one event per line, in order of emission.
 
-    Joins no group and commits nothing. With --json the events come in one object at the end.
+    Joins no group and commits nothing. --json prints all events as one object at the end.
 
     Examples: headstart events tail --limit 3; headstart events tail -f | jq .event_type
     """
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     if follow and json:
         raise typer.BadParameter("--json prints one object at the end, --follow has no end")
-    shown = asyncio.run(_tail(settings.kafka, limit, since_ms(since), follow, quiet=json))
+    shown = asyncio.run(_tail(settings.kafka, limit, parse_since(since), follow, quiet=json))
     if json:
         show_json({"events": shown})
     if not follow:
@@ -75,17 +75,16 @@ async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool
 
 
 def _is_control(record: Any) -> bool:
-    """Return whether a record is a control record, of which this command shows none."""
+    """Return whether a record is a control record, which this command does not show."""
     from topics.control.messages import CONTROL_HEADER
 
     return any(name == CONTROL_HEADER for name, _value in record.headers)
 
 
 async def _newest(kafka: str, state: TopicState, limit: int) -> list[Any]:
-    """Return the last records of each partition, `limit` of them where there are as many.
+    """Return the last `limit` records of each partition, or all if there are fewer.
 
-    Not every offset is a record (transactions take some), so it reads from further and further
-    back where there were too few.
+    Transaction markers take offsets too, so it starts further back until there are enough records.
     """
     from topics.kafka.reader import read_records
 
@@ -107,10 +106,10 @@ async def _newest(kafka: str, state: TopicState, limit: int) -> list[Any]:
 
 
 def _emitted(shown: tuple[object, int]) -> tuple[int, str]:
-    """Return what sorts events in the order in which they were emitted, across partitions.
+    """Return the sort key that orders events across partitions by emission.
 
-    By their own time, then by id, which within a process only grows; what is no event by the time
-    of its record (Unix ms).
+    The event's time, else that of its record (Unix ms); then its id, which increases within a
+    process.
     """
     event, at = shown
     fields = event if isinstance(event, dict) else {}

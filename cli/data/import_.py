@@ -1,4 +1,4 @@
-"""`headstart import`: other tools' histories, as runs that a backtest reads."""
+"""`headstart import`: converts histories of other tools to runs for a backtest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Form(StrEnum):
-    """Whose files they are."""
+    """Format of the files."""
 
     TAU = "tau"
     OTLP = "otlp"
@@ -29,26 +29,26 @@ class Form(StrEnum):
 
 
 def import_(
-    form: Annotated[Form, typer.Argument(help="Whose files they are.")],
+    form: Annotated[Form, typer.Argument(help="Format of the files.")],
     files: Annotated[
         list[str],
         typer.Argument(help="The files, JSON, JSONL or CSV, or folders of them; -: stdin."),
     ],
     out: Annotated[
-        str, typer.Option(metavar="FILE", help="Where to write the runs, JSONL; -: stdout.")
+        str, typer.Option(metavar="FILE", help="Output file for the runs, JSONL; -: stdout.")
     ],
     spans: Annotated[
-        bool, typer.Option("--spans", help="langfuse: SPANs with nothing inside are calls too.")
+        bool, typer.Option("--spans", help="langfuse: treat SPANs without children as calls.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Turn result files and traces of other tools into agent runs, one a line.
+    """Convert result files and traces of other tools to agent runs, one per line.
 
     tau: tau-bench and tau2-bench results; otlp: OpenTelemetry spans of tool calls (GenAI and MCP
     conventions, OpenInference, OpenLLMetry, Vercel AI, Laminar, Langfuse); langsmith, langfuse:
-    exports; runs: runs of ours, checked. They hold tool calls and no guesses: a backtest of the
-    runs guesses with the demo's predictor. What could not be mapped is counted, and said. Where an
-    id is there twice, the complete version counts. Where nothing is found, FILE stays as it was.
+    exports; runs: agent runs, validated. They hold tool calls without guesses: a backtest of the
+    runs guesses with the demo's predictor. Records that cannot be mapped are counted and reported.
+    Of duplicate ids the complete version is kept. FILE is not changed if nothing is found.
 
     Examples: headstart import tau gpt-4o-airline.json --out runs.jsonl, then
     headstart backtest --source runs.jsonl; headstart import otlp spans.json --out runs.jsonl --json

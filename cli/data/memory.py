@@ -1,4 +1,4 @@
-"""`headstart memory`: what is remembered."""
+"""`headstart memory`: the episodic memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Limit, Postgres, Since, Tenant
+from cli.support.option_groups import CommandGroup
+from cli.support.options import Json, Limit, PostgresOptions, Since, Tenant
 from cli.support.output import require_found, show_json, show_table
-from cli.support.times import iso_moment, since_ms
+from cli.support.times import iso_moment, parse_since
 
-app = typer.Typer(help="The episodic memory.", no_args_is_help=True)
+app = CommandGroup(help="The episodic memory.")
 
 
 @app.callback()
@@ -25,25 +26,24 @@ def query(
     tenant: Tenant = "default",
     since: Since = None,
     limit: Limit = 100,
-    postgres: Postgres = None,
-    data: Data = None,
+    *,
+    options: PostgresOptions,
     json: Json = False,
 ) -> None:
     """Show the events of one workflow, newest first.
 
     Example: headstart memory query --workflow-id w1 --json
     """
-    from settings import read_settings
     from sinks.postgres.queries import events_of_workflow
     from sinks.postgres.reading import reading_postgres
 
-    settings = read_settings(postgres=postgres, data=data)
+    settings = options.read()
 
     async def run() -> list[dict[str, Any]]:
         async with reading_postgres(settings.postgres) as connection:
             return await events_of_workflow(connection, tenant, workflow_id, limit)
 
-    begin = since_ms(since)
+    begin = parse_since(since)
     events = [event for event in asyncio.run(run()) if event["timestamp"] >= begin]
     if json:
         show_json({"events": events})

@@ -1,4 +1,4 @@
-"""`headstart ship`: sends what the emitters of this host have spooled."""
+"""`headstart ship`: sends the events spooled on this host."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ def ship(
     ] = None,
     kafka: Annotated[
         str | None,
-        typer.Option(help="Send to this broker, wherever the events were meant for (it moved)."),
+        typer.Option(help="Send to this broker instead of the one recorded in the spool."),
     ] = None,
     drain: Annotated[
-        bool, typer.Option("--drain", help="End when nothing is left; with 1 if events were lost.")
+        bool,
+        typer.Option("--drain", help="Exit when the spools are empty; with 1 if events were lost."),
     ] = False,
-    timeout: Annotated[float | None, typer.Option(help="End after so many seconds.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Exit after this many seconds.")] = None,
     json: Json = False,
 ) -> None:
-    """Send what the emitters of this host have spooled, until Ctrl-C or SIGTERM.
+    """Send the events that emitters on this host have spooled, until Ctrl-C or SIGTERM.
 
-    While another process ships the directory it waits, and takes over when that one ends. What
-    cannot be sent (damaged, too old, refused by the broker) is kept in DIR/quarantine.
+    Waits while another process ships the directory, and takes over when that one exits. Records
+    that cannot be sent (damaged, too old, refused by the broker) are moved to DIR/quarantine.
 
     Examples: headstart ship; headstart ship --spool /var/lib/headstart --drain --timeout 60
     """

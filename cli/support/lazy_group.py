@@ -1,6 +1,6 @@
-"""A group whose commands are imported when they are asked for: `--help` imports none of them.
+"""A group that imports a command only when it is used: `--help` imports none.
 
-Their lines of help stand in the table, beside where each command lives; a test holds both together.
+The table holds their help lines too; a test compares these with the commands.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from cli.support.option_groups import expand_options
+
 
 class CommandSpec(NamedTuple):
-    """Where a command lives, and the first line of its help."""
+    """A command's location, and the first line of its help."""
 
     where: str
     """`module:attribute`, a function or a `typer.Typer`."""
@@ -23,7 +25,7 @@ class CommandSpec(NamedTuple):
 
 
 def lazy(places: Mapping[str, CommandSpec]) -> type[TyperGroup]:
-    """Return the class of a group of these commands, by their names, in this order."""
+    """Return a group class with these commands, by name, in this order."""
 
     class Group(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's name
@@ -36,7 +38,7 @@ def lazy(places: Mapping[str, CommandSpec]) -> type[TyperGroup]:
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             if args and args[0] not in places:
-                load_all(self)  # the nearest name is looked for among those that are there
+                load_all(self)  # click suggests names from `commands`
             return super().resolve_command(ctx, args)
 
         def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -60,5 +62,5 @@ def _load(name: str, where: str) -> Any:
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name)
     else:
-        holder.command(name)(found)
+        holder.command(name)(expand_options(found))
     return typer.main.get_group(holder).commands[name]

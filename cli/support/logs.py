@@ -1,4 +1,4 @@
-"""How workers log: structlog's events in the lines of `headstart.log_lines`, on stderr."""
+"""Configures workers' logs: structlog events, formatted by `headstart.log_lines`, on stderr."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headstart.log_lines import (
 
 
 def configure_worker_logs() -> None:
-    """Log a line an event; libraries only from warnings on. Raises `ValueError`."""
+    """Log one line per event; of libraries only warnings. Raises `ValueError` for a bad setting."""
     form, level = log_format(), log_level()
 
     def render(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> str:

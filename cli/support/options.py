@@ -1,30 +1,73 @@
-"""Options that several commands share, and the settings they make."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.support.option_groups import Fields, OptionGroup
+
+if TYPE_CHECKING:
+    from settings import LoadedSettings, Settings
+
 KafkaPart = Annotated[
-    str, typer.Option(help="embedded, apache (also started here), or the address of one that runs.")
+    str, typer.Option(help="embedded, apache (also started here), or the address of a running one.")
 ]
-Part = Annotated[str, typer.Option(help="embedded, or the address of one that runs.")]
+Part = Annotated[str, typer.Option(help="embedded, or the address of a running one.")]
 Kafka = Annotated[str | None, typer.Option(help="Broker, host:port[,host:port].")]
 Postgres = Annotated[str | None, typer.Option(help="Postgres DSN.")]
 Redis = Annotated[str | None, typer.Option(help="Redis URL.")]
 Data = Annotated[Path | None, typer.Option(help="Data directory [default: .headstart].")]
 Health = Annotated[
-    str | None, typer.Option(help="Where the first worker answers health checks, host:port.")
+    str | None, typer.Option(help="Health check address of the first worker, host:port.")
 ]
 Learner = Annotated[
     str | None, typer.Option(help="Threshold policy, such as td or ema:alpha=.1 [default: hops].")
 ]
 Partitions = Annotated[int | None, typer.Option(help="Partitions of new topics [default: 8].")]
-Tenant = Annotated[str, typer.Option(help="Whose events and thresholds.")]
+Tenant = Annotated[str, typer.Option(help="The tenant.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
-Since = Annotated[
-    str | None, typer.Option(metavar="AGE", help="Only what is not older: 90s, 30m, 2h, 7d.")
+Since = Annotated[str | None, typer.Option(metavar="AGE", help="Maximum age: 90s, 30m, 2h, 7d.")]
+TenantOnly = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")]
+WorkflowTypeOnly = Annotated[str | None, typer.Option(help="Only this workflow type.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on the last line of stdout.")]
+
+
+@dataclass(frozen=True)
+class SettingOptions(OptionGroup):
+    """Options that override settings; a command selects those that it needs."""
+
+    kafka: Kafka = None
+    postgres: Postgres = None
+    redis: Redis = None
+    data: Data = None
+    learner: Learner = None
+    partitions: Partitions = None
+    health: Health = None
+
+    def read(self, **more: Any) -> Settings:
+        """Return the settings; `more`: other options of the command. Raises `SettingsError`."""
+        return self.load(**more).settings
+
+    def load(self, **more: Any) -> LoadedSettings:
+        """Return the settings with their origins. Raises `SettingsError`."""
+        from settings import read_with_origins
+
+        return read_with_origins(**vars(self) | more)
+
+
+KafkaOptions = Annotated[SettingOptions, Fields("kafka", "data")]
+PostgresOptions = Annotated[SettingOptions, Fields("postgres", "data")]
+RedisOptions = Annotated[SettingOptions, Fields("redis", "data")]
+KafkaRedisOptions = Annotated[SettingOptions, Fields("kafka", "redis", "data")]
+KafkaPostgresOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "data")]
+ServiceOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "data")]
+HealthOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "data", "health")]
+LearnerOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "learner", "data")]
+StackOptions = Annotated[SettingOptions, Fields("data", "partitions", "learner")]

@@ -1,4 +1,4 @@
-"""What goes where: data on stdout, everything else on stderr; how errors end a command."""
+"""Writes data to stdout and everything else to stderr, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, cast
 
 import orjson
 
@@ -25,30 +25,30 @@ _EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeErro
 
 
 _REASONS: Final = {errno.ENOENT: "no such file"}
-"""What an error of a file is called where its own words would mislead: a folder can be missing."""
+"""Replaces misleading texts of file errors: ENOENT may also mean a missing folder."""
 _LINES: Final = "\n\t"
 _DEEPEST: Final = 200
-"""Of values in values: orjson writes 254."""
+"""Maximum nesting; orjson's is 254."""
 
 
 def printable(raw: bytes | str, but: str = _LINES) -> str:
-    """Return text in which nothing commands a terminal; what is no UTF-8 is shown as \\xNN."""
+    """Return text without terminal control characters; bytes that are not UTF-8 become \\xNN."""
     text = raw if isinstance(raw, str) else raw.decode(errors="backslashreplace")
     return "".join(each if each.isprintable() or each in but else repr(each)[1:-1] for each in text)
 
 
 def one_line(text: object) -> str:
-    """Return text of which no part begins a line of its own: names may hold line breaks."""
+    """Return text with line breaks escaped, since names may contain them."""
     return printable(str(text), "\t")
 
 
 def say(line: str) -> None:
-    """Print one line for people, on stderr."""
+    """Print one line of information on stderr."""
     print(one_line(line), file=sys.stderr, flush=True)
 
 
 def say_lines(text: str) -> None:
-    """Print several lines for people, on stderr; all but the first are indented."""
+    """Print lines of information on stderr; all but the first are indented."""
     first, *more = text.split("\n")
     say(first)
     for line in more:
@@ -56,7 +56,7 @@ def say_lines(text: str) -> None:
 
 
 def put(line: object) -> None:
-    """Print one line of data for people, on stdout."""
+    """Print one line of plain-text data on stdout."""
     print(one_line(line), flush=True)
 
 
@@ -66,10 +66,10 @@ _tables_go_to_stderr = False
 def claim_outputs(
     *targets: Target | None, inputs: Iterable[Target | None] = (), json: bool = False
 ) -> None:
-    """Check the files that a command will write, before it begins its work.
+    """Check a command's output files before it starts to work.
 
-    Where one of them is standard output, tables go to stderr from now on. Raises `CannotWrite`,
-    `OutputIsInput`, and `typer.BadParameter` where two outputs are one, or `json` prints there too.
+    If one is standard output, tables go to stderr from now on. Raises `CannotWrite`,
+    `OutputIsInput`, and `typer.BadParameter` if two outputs are the same, or `json` uses stdout.
     """
     import typer
 
@@ -80,7 +80,7 @@ def claim_outputs(
     if len(on_stdout) > 1:
         raise typer.BadParameter("only one output can go to standard output")
     if on_stdout and json:
-        raise typer.BadParameter("the file itself is what goes to stdout; leave out --json")
+        raise typer.BadParameter("stdout is used by the file; leave out --json")
     for number, each in enumerate(given):
         if any(same_output(each, other) for other in given[:number]):
             raise typer.BadParameter(f"{each} is given for two outputs")
@@ -97,20 +97,20 @@ def show_json(value: Mapping[str, Any]) -> None:
 def put_json(value: Any) -> None:
     """Print a value as one line of JSON on stdout."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(json_line(value))  # UTF-8, whatever the terminal's encoding
+    sys.stdout.buffer.write(json_line(value))  # UTF-8 in any locale
     sys.stdout.buffer.flush()
 
 
 def json_line(value: Any) -> bytes:
-    """Return a value as one line of JSON in UTF-8, in which nothing commands a terminal.
+    """Return a value as one line of JSON in UTF-8, safe to print on a terminal.
 
     Control and format characters, such as U+009B and U+202E, are escaped: the data is the same.
-    Whole numbers of more than 64 bits are strings of their digits.
+    Integers of more than 64 bits become strings.
     """
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
     try:
         line = orjson.dumps(value, option=options, default=str)
-    except TypeError:  # what others wrote may be beyond JSON as orjson writes it
+    except TypeError:  # values from outside may exceed what orjson writes
         line = orjson.dumps(_within_json(value), option=options)
     if line.isascii() and b"\x7f" not in line:
         return line
@@ -119,7 +119,7 @@ def json_line(value: Any) -> bytes:
 
 
 def _within_json(value: Any, depth: int = 0) -> Any:
-    """Return a value with text in the place of what orjson cannot write."""
+    """Return a value with strings in place of values that orjson cannot write."""
     if isinstance(value, Mapping) and depth < _DEEPEST:
         return {_within_json(str(k)): _within_json(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset | deque) and depth < _DEEPEST:
@@ -132,7 +132,7 @@ def _within_json(value: Any, depth: int = 0) -> Any:
 
 
 def _escaped(character: str) -> str:
-    """Return a character of JSON as it is, or by its escapes where it is not to be printed."""
+    """Return a character of JSON, escaped unless printable."""
     if character.isprintable():
         return character
     units = character.encode("utf-16-be")
@@ -147,19 +147,24 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        # Text, or brackets in what came from elsewhere would be taken for markup.
-        # Names are anybody's: none begins a row of its own either.
+        # Text, so that rich does not read brackets in untrusted names as markup;
+        # line breaks are escaped, so that a name cannot start a row.
         table.add_row(*(Text("" if cell is None else printable(str(cell), "")) for cell in row))
     stream = sys.stderr if _tables_go_to_stderr else sys.stdout
-    # A table is not cut to 80 columns because it goes into a file.
+    # Without a terminal rich would cut the table to 80 columns.
     Console(file=stream, width=None if stream.isatty() else 200).print(table)
 
 
-def require_found(count: int, what: str, *, always: bool = False, **filters: object) -> None:
-    """End with exit code 1, and one line on stderr, where a selection found nothing.
+def percent(share: float | None) -> str:
+    """Return a share as a cell of a table, empty for None."""
+    return "" if share is None else f"{share:.1%}"
 
-    `filters`: the values of the command's filters, by the option's name; empty where not given. A
-    list without filters may be empty, unless it is `always` a selection. Call it after `show_json`.
+
+def require_found(count: int, what: str, *, always: bool = False, **filters: object) -> None:
+    """Exit with 1 and one line on stderr if a selection is empty.
+
+    `filters`: the command's filters by option name, empty if not given. Without filters an empty
+    list is no error, unless `always` is set. Call it after `show_json`.
     """
     import typer
 
@@ -171,21 +176,37 @@ def require_found(count: int, what: str, *, always: bool = False, **filters: obj
     raise typer.Exit(FAILURE)
 
 
-def report_errors(command: Callable[[], Any]) -> None:
-    """Run a command; end with one clear line and exit code 1 where it fails.
+def confirm(question: str, yes: bool) -> None:
+    """Ask for confirmation; exit with 1 if it is not given."""
+    import typer
 
-    Names may be of any alphabet: what a stream's encoding does not have is spelled out.
+    if yes:
+        return
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        agreed = False
+        say("")
+    if not agreed:
+        say("nothing is changed; --yes skips the question")
+        raise typer.Exit(FAILURE)
+
+
+def report_errors(command: Callable[[], Any]) -> None:
+    """Run a command; if it fails, print one line and exit with 1.
+
+    Characters that a stream's encoding lacks are escaped.
     """
     sys.stdout = named(sys.stdout)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.stderr = _Masking(sys.stderr)
+    sys.stderr = cast(TextIO, _Masking(sys.stderr))
     try:
         try:
             command()
         except SystemExit:
-            sys.stdout.flush()  # here, where an error still becomes one line and exit code 1
+            sys.stdout.flush()  # so that a write error is still reported below
             raise
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -221,46 +242,30 @@ def _fail(error: Exception) -> NoReturn:
 
 
 def _is_of_a_service(error: Exception) -> bool:
-    """Return whether a client library raised it: what Postgres, Redis or Kafka refused."""
+    """Return whether a client library of Postgres, Redis or Kafka raised it."""
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return bool(packages & {"psycopg", "redis", "aiokafka"})
 
 
-class _Masking(io.TextIOBase):
-    """stderr without passwords: what libraries and the interpreter print passes here too."""
+class _Masking:
+    """stderr with passwords masked, also in output of libraries and the interpreter."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = self.unmasked = stream
+    def __init__(self, stream: TextIO) -> None:
+        self.unmasked = stream
 
     def write(self, text: str) -> int:
         """Write the text with its secrets masked."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        self._stream.write(masked(text))
+        self.unmasked.write(masked(text))
         return len(text)
 
-    def flush(self) -> None:
-        """Flush the stream."""
-        self._stream.flush()
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines with their secrets masked."""
+        for line in lines:
+            self.write(line)
 
-    def fileno(self) -> int:
-        """Return the stream's descriptor."""
-        return int(self._stream.fileno())
-
-    def isatty(self) -> bool:
-        """Return whether it is a terminal."""
-        return bool(self._stream.isatty())
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The stream's encoding."""
-        return str(self._stream.encoding)
-
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        """How the stream encodes what it cannot."""
-        return getattr(self._stream, "errors", None)
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # bytes would pass unmasked
+            raise AttributeError(name)
+        return getattr(self.unmasked, name)

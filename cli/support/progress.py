@@ -1,4 +1,4 @@
-"""One line on stderr that says how far a long command is, how fast it goes, and for how long."""
+"""A progress line on stderr: the share done, the rate and the time left."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _WIDTH = 24
 _EVERY_S = 10.0
-"""How often a line is said where stderr is no terminal."""
+"""Interval between lines if stderr is not a terminal."""
 
 
 class Bar:
-    """Shows what a backtest reached; on Ctrl-C it says how to go on."""
+    """Shows the progress of a backtest; on Ctrl-C it says how to resume."""
 
     def __init__(self, resume: Path | None) -> None:
         self._resume = resume
@@ -30,7 +30,7 @@ class Bar:
         return self
 
     def __call__(self, reached: Reached) -> None:
-        """Show it."""
+        """Show the progress."""
         self._first = self._first or reached
         line = text(reached, self._first)
         if sys.stderr.isatty():
@@ -49,9 +49,9 @@ class Bar:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         if kind is KeyboardInterrupt:
             if self._resume is None:
-                say("nothing was kept; with --resume FILE an interrupted run can go on")
+                say("nothing was saved; --resume FILE lets an interrupted run continue")
             else:
-                say(f"run the same command again to go on from {self._resume}")
+                say(f"run the same command again to continue from {self._resume}")
 
 
 def text(reached: Reached, first: Reached) -> str:

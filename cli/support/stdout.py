@@ -1,4 +1,4 @@
-"""Standard output whose errors name it: a full disk behind `>` is told from one of a file."""
+"""Standard output whose errors name it, to distinguish a full disk behind `>` from a file's."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NAME: Final = "standard output"
 
 
 class _Named(io.FileIO):
-    """A descriptor that is written to, and stays open."""
+    """A descriptor for writing that is not closed."""
 
     def write(self, data: Any, /) -> int:
-        """Write as `FileIO` does. Raises `OSError` with the stream in the place of its file."""
+        """Write as `FileIO` does. Raises `OSError` with the stream's name as its file name."""
         try:
             return super().write(data)
         except OSError as error:
@@ -23,21 +23,21 @@ class _Named(io.FileIO):
 
 
 def discard() -> None:
-    """Send what is still buffered nowhere, or the interpreter fails on it once more as it ends."""
+    """Discard buffered output, on which the interpreter would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def named(stream: TextIO | None) -> TextIO:
-    """Return a stream on the same descriptor whose errors name it; itself where it has none.
+    """Return a stream on the same descriptor whose errors name it, or itself without a descriptor.
 
-    None is what a process has whose standard output is closed: what it prints goes nowhere.
+    If standard output is closed, `stream` is None: return one that discards output.
     """
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
     if type(stream) is not io.TextIOWrapper:
         return stream
     buffered = isinstance(stream.buffer, io.BufferedWriter)
-    if not buffered and not isinstance(stream.buffer, io.FileIO):  # which PYTHONUNBUFFERED makes it
+    if not buffered and not isinstance(stream.buffer, io.FileIO):  # as with PYTHONUNBUFFERED
         return stream
     stream.flush()
     raw: Any = _Named(stream.fileno(), "w", closefd=False)

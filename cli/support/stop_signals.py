@@ -1,4 +1,4 @@
-"""How `headstart up` is asked to end: by Ctrl-C, SIGTERM, or the end of its terminal."""
+"""Stop signals of `headstart up`: Ctrl-C, SIGTERM, or a closed terminal."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from cli.support.output import say
 
 
 class Asked:
-    """Whether the command was asked to end, by Ctrl-C, SIGTERM or the end of the terminal (SIGHUP).
+    """Records stop requests: Ctrl-C, SIGTERM or a closed terminal (SIGHUP).
 
-    Before everything is `started` being asked raises `KeyboardInterrupt`, once.
+    Until `started` is set, the first request raises `KeyboardInterrupt`.
     """
 
     def __init__(self) -> None:
         self.once = threading.Event()
         self.at_once = self.started = False
-        # Looked up now: isatty() is false for a terminal that has been closed.
+        # Looked up now: isatty() is false once the terminal is closed.
         self._terminals = [each for each in (sys.stdout, sys.stderr) if each.isatty()]
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
             signal.signal(signal.SIGHUP, self._ask)
 
     def _ask(self, number: int, _frame: object) -> None:
@@ -40,7 +40,7 @@ class Asked:
 
 
 def _leave(terminals: list[TextIO]) -> None:
-    """Write to nothing from now on: a terminal that is gone fails every write."""
+    """Redirect to /dev/null: every write to a closed terminal fails."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in terminals:
         with contextlib.suppress(OSError, ValueError):
@@ -49,6 +49,6 @@ def _leave(terminals: list[TextIO]) -> None:
 
 
 def say_if_heard(line: str) -> None:
-    """Say a line; where stderr is gone, ending well matters more."""
+    """Print a line; ignore a closed stderr, so that shutdown continues."""
     with contextlib.suppress(OSError):
         say(line)

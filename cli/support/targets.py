@@ -1,4 +1,4 @@
-"""What the commands that look at a running system look at, from the settings."""
+"""Builds the inspection target of a command from the settings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 async def require_own_log(reading: LoadedSettings, epoch: Epoch | None = None) -> None:
-    """Raise `StackError` where the log has other partitions than the data directory has learned.
+    """Raise `StackError` if the log's partitions differ from those the data directory learned with.
 
-    Not where --kafka names the log: it may be another system's than the directory. `epoch`: the
-    log's, read where it is left out; raises what that raises.
+    Does not check a log given by --kafka, which may belong to another system. `epoch`: the log's;
+    read if not given, with the errors of `read_epoch`.
     """
     from deploy.partition_check import require_log_partitions
     from topics.epoch import read_epoch
@@ -27,7 +27,7 @@ async def require_own_log(reading: LoadedSettings, epoch: Epoch | None = None) -
 
 
 def target_of(settings: Settings) -> InspectionTarget:
-    """Return the system that the settings name."""
+    """Return the system at the addresses of the settings."""
     from console.inspection.target import InspectionTarget
 
     return InspectionTarget(

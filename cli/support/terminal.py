@@ -1,4 +1,4 @@
-"""What the terminal at hand can show, and how a view is drawn on it and taken off again."""
+"""Draws a live view on a terminal, as far as the terminal supports it."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ _STYLES = {"good": "bold green", "bad": "bold red", "warn": "yellow", "head": "b
 
 
 def draws(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a view can be drawn on a stream: a terminal, and no wish for plain text."""
+    """Return whether a view can be drawn: the stream is a terminal, and NO_COLOR is not set."""
     plain = environment.get("NO_COLOR") or environment.get("TERM", "dumb") in {"dumb", "unknown"}
     return stream.isatty() and not plain
 
 
 def only_ascii(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the locale has nothing but ASCII.
+    """Return whether the locale supports only ASCII.
 
-    Python itself turns a C locale into UTF-8, and so does not know what the terminal shows.
+    Python coerces a C locale to UTF-8, so the stream's encoding does not tell.
     """
     if "utf" not in (stream.encoding or "").lower():
         return True
     names = [environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")]
     if names[1].upper() in {"C.UTF-8", "C.UTF8", "UTF-8"}:
-        names[1] = ""  # what Python sets, where it was C or nothing
+        names[1] = ""  # set by Python, where it was C or empty
     chosen = next((name for name in names if name), "C")
     return "utf" not in chosen.lower()
 
 
 class LiveView:
-    """Shows a course of looks, by a thread of its own, from `with` until its end.
+    """Shows snapshots of a system, from a thread, for as long as its `with` block runs.
 
-    On a terminal a picture that is drawn anew; elsewhere a line per look. `whole`: whether it has
-    the screen for itself and gives it back as it was.
+    Redraws a screen on a terminal; elsewhere prints a line per snapshot. `whole`: use the whole
+    screen and restore it at the end.
     """
 
     def __init__(
-        self, looking: Callable[[], SystemObserver], every_s: float, *, whole: bool, stream: TextIO
+        self, connect: Callable[[], SystemObserver], every_s: float, *, whole: bool, stream: TextIO
     ) -> None:
-        self._looking, self._every_s, self._whole, self._stream = looking, every_s, whole, stream
+        self._connect, self._every_s, self._whole, self._stream = connect, every_s, whole, stream
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="view", daemon=True)
         self._live: Any = None
-        self._looks = 0
+        self._shown = 0
         self.failed: BaseException | None = None
-        """What ended it before its time."""
+        """The error that ended it."""
         self.finished = threading.Event()
-        """Set when the view has ended by itself."""
+        """Set when the view has reached `limit` or failed."""
         self.limit: int | None = None
-        """After how many looks it ends by itself; None: never."""
+        """Snapshots after which it ends; None: no limit."""
 
     def __enter__(self) -> Self:
         try:
             self._begin()
-        except BaseException:  # Ctrl-C does not wait until the view is complete
+        except BaseException:  # such as Ctrl-C before the view is drawn
             self._end()
             raise
         return self
@@ -93,10 +93,10 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
         if self._thread.ident is not None:
-            self._thread.join(1.0)  # it may be waiting for a service; it is a daemon
+            self._thread.join(1.0)  # a daemon thread, which may be waiting for a service
 
     def say(self, line: str) -> None:
-        """Print a line for people without breaking the picture."""
+        """Print a line on stderr without breaking the view."""
         if self._live is None or self._whole:
             say(line)
         else:
@@ -116,32 +116,32 @@ class LiveView:
 
         from console.inspection.trends import Trends
 
-        # What a client leaves open when its broker goes is no news, and would spoil the picture.
+        # asyncio's warnings about a lost broker's open connections would break the view.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        course = Trends()
-        looking: SystemObserver | None = None
+        trends = Trends()
+        observer: SystemObserver | None = None
         while not self._ended.is_set():
             if self._live is not None:
-                self._draw(course)  # also while a service makes us wait
-            if looking is None or not (course.look and course.look.answered):
-                looking = self._looking()  # a stack that has started says where it is
-            course.add(asyncio.run(looking.look()))
-            self._looks += 1
+                self._draw(trends)  # also while waiting for a service
+            if observer is None or not (trends.snapshot and trends.snapshot.answered):
+                observer = self._connect()  # read the addresses of a stack that has started
+            trends.add(asyncio.run(observer.take()))
+            self._shown += 1
             if not self._ended.is_set():
-                self._draw(course)
-            if self._looks == self.limit:
+                self._draw(trends)
+            if self._shown == self.limit:
                 return
             self._ended.wait(self._every_s)
 
-    def _draw(self, course: Trends) -> None:
+    def _draw(self, trends: Trends) -> None:
         from console.inspection.text_view import plain_line, screen
 
         if self._live is None:
-            print(one_line(plain_line(course)), file=self._stream, flush=True)
+            print(one_line(plain_line(trends)), file=self._stream, flush=True)
             return
         size = self._live.console.size
         height = size.height if self._whole else min(size.height - 2, 24)
-        lines = screen(course, size.width, height, ascii_only=only_ascii(self._stream))
+        lines = screen(trends, size.width, height, ascii_only=only_ascii(self._stream))
         self._live.update(_text(lines), refresh=True)
 
 

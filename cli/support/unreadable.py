@@ -1,4 +1,4 @@
-"""How commands name what they could not read in Redis, beside what they could."""
+"""Reports values in Redis that a command could not read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_NAMED = 20
 
 
 def say_unreadable(found: Sequence[UnreadableFields]) -> None:
-    """Name what could not be read, and what to do about it, on stderr."""
+    """Print the unreadable values and the remedy on stderr."""
     from sinks.redis.queries import REMEDY
 
     for each in found[:_MOST_NAMED]:
@@ -26,5 +26,5 @@ def say_unreadable(found: Sequence[UnreadableFields]) -> None:
 
 
 def described(found: Sequence[UnreadableFields]) -> list[dict[str, Any]]:
-    """Return what could not be read as JSON shows it."""
+    """Return unreadable values as JSON fields."""
     return [each._asdict() for each in found]

@@ -1,4 +1,4 @@
-"""`headstart demo`: real executors on the whole pipeline, and what it was worth."""
+"""`headstart demo`: runs executors on the whole pipeline and reports the time saved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, KafkaPart, Learner, Part, Partitions
+from cli.support.options import Json, KafkaPart, Part, StackOptions
 from cli.support.output import FAILURE, claim_outputs, say, show_json, show_table
 from cli.support.terminal import LiveView, draws
 
@@ -38,27 +38,25 @@ def demo(
         bool, typer.Option(help="End at a broken line of the traces instead of skipping it.")
     ] = False,
     html: Html = None,
-    data: Data = None,
     kafka: KafkaPart = "embedded",
     postgres: Part = "embedded",
     redis: Part = "embedded",
-    partitions: Partitions = None,
-    learner: Learner = None,
+    *,
+    options: StackOptions,
     json: Json = False,
 ) -> None:
-    """Run executors on the whole pipeline and say what the learned thresholds were worth.
+    """Run executors on the whole pipeline and report the time that learned thresholds saved.
 
-    Uses the system that runs on the data directory, or starts one and stops it. Exits with 1 and
-    the invariant that broke where an event was lost or counted twice.
+    Uses the system running on the data directory, or starts one and stops it. Exits with 1 and
+    the violated invariant if an event was lost or counted twice.
 
     Examples: headstart demo --seconds 15; headstart demo --traces agent-traces.jsonl --json
     """
     from demo.run import DemoConfig, check_traces, run_demo
     from replay.files.input import local_file
-    from settings import read_settings
 
     claim_outputs(html, inputs=[traces], json=json)
-    settings = read_settings(data=data, partitions=partitions, learner=learner)
+    settings = options.read()
     config = DemoConfig(
         data=settings.data,
         executors=executors,
@@ -73,9 +71,9 @@ def demo(
     check_traces(config, say)
     with (
         _system(settings, kafka, postgres, redis) as (addresses, epoch, check),
-        _live(settings, addresses) as tell,
+        _live(settings, addresses) as print_line,
     ):
-        result = run_demo(config, addresses, epoch, check, tell)
+        result = run_demo(config, addresses, epoch, check, print_line)
     _show(result.summary)
     _say_invariants(result.broken)
     if html is not None:
@@ -88,7 +86,7 @@ def demo(
 
 def _say_invariants(broken: Sequence[str]) -> None:
     for sentence in broken:
-        say(f"broken invariant: {sentence}")
+        say(f"invariant violated: {sentence}")
     if not broken:
         say("invariants hold: every event stored once, every outcome counted once")
 
@@ -97,7 +95,7 @@ def _say_invariants(broken: Sequence[str]) -> None:
 def _system(
     settings: Settings, kafka: str, postgres: str, redis: str
 ) -> Iterator[tuple[Addresses, int, Callable[[], None]]]:
-    """Yield the system that runs already, or one that ends with the demo."""
+    """Yield the running system, or one that is stopped after the demo."""
     import asyncio
 
     from deploy.local import StackConfig, running
@@ -107,7 +105,7 @@ def _system(
 
     found = running(settings.data)
     if found is not None and found.addresses is not None:
-        say(f"using the system that runs already: {found}")
+        say(f"using the running system: {found}")
         epoch = asyncio.run(read_epoch(found.addresses.kafka))
         yield found.addresses, epoch.number, lambda: None
         return
@@ -124,7 +122,7 @@ def _system(
 
 @contextmanager
 def _live(settings: Settings, addresses: Addresses) -> Iterator[Callable[[str], None]]:
-    """Show the system as `headstart top` does, on a terminal; yield who says a line."""
+    """Show the system as `headstart top` does, on a terminal; yield a function to print a line."""
     from console.inspection.snapshot import SystemObserver
     from console.inspection.target import InspectionTarget
 

@@ -1,4 +1,4 @@
-"""`headstart doctor`: what is wrong, and how to mend it."""
+"""`headstart doctor`: checks a system and says how to fix each problem."""
 
 from __future__ import annotations
 
@@ -6,38 +6,35 @@ import asyncio
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Postgres, Redis
+from cli.support.options import Json, ServiceOptions
 from cli.support.output import FAILURE, put, say, show_json
 
 
 def doctor(
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
+    options: ServiceOptions,
     json: Json = False,
 ) -> None:
-    """Check services, topics, schema, versions, disk and clock; say how to mend what is wrong.
+    """Check services, topics, schema, versions, disk and clock; print how to fix each problem.
 
-    Changes nothing. Exits with 0 where nothing is wrong, else with 1.
+    Changes nothing. A finding is ok, a warning or an error; exits with 1 if there is an error.
 
     Example: headstart doctor --kafka broker:9092
     """
     from cli.support.targets import target_of
-    from console.inspection.doctor.findings import OK, WRONG
+    from console.inspection.doctor.findings import ERROR, OK, WARNING
     from console.inspection.doctor.run import diagnose
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, postgres=postgres, redis=redis, data=data)
-    findings = asyncio.run(diagnose(target_of(settings)))
-    wrong = [each for each in findings if each.state == WRONG]
+    findings = asyncio.run(diagnose(target_of(options.read())))
+    errors = sum(each.level == ERROR for each in findings)
     if json:
-        show_json({"findings": [each._asdict() for each in findings], "wrong": len(wrong)})
+        found = [{**each._asdict(), "state": each.state} for each in findings]
+        show_json({"findings": found, "wrong": errors})
     else:
         for each in findings:
-            put(f"{each.state:5}  {each.check:9}  {each.what}")
-            if each.remedy and each.state != OK:
-                put(f"{'':18}mend: {each.remedy}")
-    say(f"{len(wrong)} wrong, see above" if wrong else "nothing is wrong")
-    if wrong:
+            put(f"{each.level:7}  {each.check:9}  {each.what}")
+            if each.remedy and each.level != OK:
+                put(f"{'':20}fix: {each.remedy}")
+    warnings = sum(each.level == WARNING for each in findings)
+    say(f"errors: {errors}, warnings: {warnings}")
+    if errors:
         raise typer.Exit(FAILURE)

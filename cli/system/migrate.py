@@ -1,30 +1,31 @@
-"""`headstart migrate`: the database brought to the newest schema."""
+"""`headstart migrate`: upgrades the database schema."""
 
 from __future__ import annotations
 
 import asyncio
 
-from cli.support.options import Data, Json, Postgres
+from cli.support.options import Json, PostgresOptions
 from cli.support.output import say, show_json
 
 
-def migrate(postgres: Postgres = None, data: Data = None, json: Json = False) -> None:
-    """Apply what the database lacks of the schema, whole or not at all; twice is harmless.
+def migrate(
+    options: PostgresOptions,
+    json: Json = False,
+) -> None:
+    """Apply missing schema migrations in one transaction; running it again changes nothing.
 
-    The sinks do so as they start; on its own it is a job before a roll-out. Run it as the workers'
-    role, which owns the tables: a partition a day is added to them. Only the extension may take
-    another role, once: CREATE EXTENSION vector.
+    The sinks migrate when they start; this command is for a job before a roll-out. Run it as the
+    workers' role, which must own the tables to add a partition a day. Only CREATE EXTENSION vector
+    may need another role, once.
 
-    Exits with 1 where the role lacks rights that the workers need, and names the statements that
-    give them.
+    Exits with 1 and the statements to run if the role lacks rights that the workers need.
 
     Example: headstart migrate --postgres postgresql://headstart@db:5432/headstart
     """
-    from settings import read_settings
     from sinks.postgres.migrate import migrate as apply
     from sinks.postgres.rights import RightsMissing, require_rights
 
-    settings = read_settings(postgres=postgres, data=data)
+    settings = options.read()
     applied = asyncio.run(apply(settings.postgres))
     lacking: RightsMissing | None = None
     try:

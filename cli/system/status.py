@@ -1,4 +1,4 @@
-"""`headstart status`: whether everything runs, once or until it does."""
+"""`headstart status`: shows the system's health, once or until it is healthy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.support.options import Data, Health, Json, Kafka, Postgres, Redis
+from cli.support.options import HealthOptions, Json
 from cli.support.output import FAILURE, put, say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -19,28 +19,26 @@ if TYPE_CHECKING:
 
 def status(
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on, a line per look, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Repeat, one line each time, until Ctrl-C.")
     ] = False,
     exit_when_ready: Annotated[
-        bool, typer.Option("--exit-when-ready", help="Go on until all is well, then end with 0.")
+        bool, typer.Option("--exit-when-ready", help="Repeat until healthy, then exit with 0.")
     ] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 2.0,
     timeout: Annotated[
-        float | None, typer.Option(min=0, help="With --exit-when-ready: end with 1 after seconds.")
+        float | None,
+        typer.Option(min=0, help="With --exit-when-ready: exit with 1 after this many seconds."),
     ] = None,
     workers: Annotated[
         bool, typer.Option(help="Whether workers must run on this data directory.")
     ] = True,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    health: Health = None,
+    *,
+    options: HealthOptions,
     json: Json = False,
 ) -> None:
-    """Say whether services and workers are well: the verdict first, then each of them.
+    """Show whether services and workers are healthy: a summary, then each of them.
 
-    Exits with 0 where all is well, with 1 where it is not. `headstart doctor` looks closer.
+    Exits with 0 if healthy, else with 1. `headstart doctor` checks more.
 
     Examples: headstart status; headstart status --exit-when-ready --timeout 60 && ./executor
     """
@@ -48,25 +46,23 @@ def status(
     from console.inspection.health import assess
     from console.inspection.snapshot import SystemObserver
     from processing.worker_report import WORKERS
-    from settings import read_with_origins
 
     if timeout is not None and not exit_when_ready:
         raise typer.BadParameter("--timeout is for --exit-when-ready")
-    given = {"kafka": kafka, "postgres": postgres, "redis": redis, "data": data, "health": health}
     expected = WORKERS if workers else ()
     until = None if timeout is None else time.monotonic() + timeout
 
     async def run() -> HealthSummary:
         while True:
-            # Each time anew: a stack that starts now says where it is when it is there.
-            reading = read_with_origins(**given)
-            look = await SystemObserver(target_of(reading.settings), contexts=False).look()
-            verdict = _without_stack(assess(look, workers=expected), look, reading)
-            ended = verdict.healthy if exit_when_ready else not watch
+            # Read each time: a stack that is starting publishes its addresses when it is up.
+            reading = options.load()
+            snapshot = await SystemObserver(target_of(reading.settings), contexts=False).take()
+            summary = _without_stack(assess(snapshot, workers=expected), snapshot, reading)
+            ended = summary.healthy if exit_when_ready else not watch
             if ended or (until is not None and time.monotonic() > until):
-                _show(look, verdict, json=json)
-                return verdict
-            _say_or_print(str(verdict), data=watch and not json)
+                _show(snapshot, summary, json=json)
+                return summary
+            _say_or_print(str(summary), data=watch and not json)
             await asyncio.sleep(every)
 
     if not asyncio.run(run()).healthy:
@@ -74,15 +70,15 @@ def status(
 
 
 def _without_stack(
-    verdict: HealthSummary, look: SystemSnapshot, reading: LoadedSettings
+    summary: HealthSummary, snapshot: SystemSnapshot, reading: LoadedSettings
 ) -> HealthSummary:
-    """Return what to say where no address is known but the defaults, at which nothing answers."""
+    """Return how to start or name a system, if nothing answers at the default addresses."""
     from console.inspection.health import HealthSummary
 
     services = ("kafka", "postgres", "redis")
     defaults = all(reading.origins[each] == "default" for each in services)
-    if not defaults or any(each.ok for each in look.services):
-        return verdict
+    if not defaults or any(each.ok for each in snapshot.services):
+        return summary
     return HealthSummary(
         (
             f"no `headstart up` runs on {reading.settings.data}, and nothing answers at the "
@@ -99,20 +95,20 @@ def _say_or_print(line: str, *, data: bool) -> None:
         say(line)
 
 
-def _show(look: SystemSnapshot, verdict: HealthSummary, *, json: bool) -> None:
+def _show(snapshot: SystemSnapshot, summary: HealthSummary, *, json: bool) -> None:
     if json:
-        show_json(described(look, verdict))
+        show_json(described(snapshot, summary))
         return
     from topics.catalogue import DEAD_LETTERS
 
-    put(verdict)
+    put(summary)
     rows: list[tuple[Any, ...]] = [
         (each.service, each.address, each.error or f"answers in {each.took_ms:.0f} ms", "")
         if each.service != "kafka"
         else (each.service, each.address, each.error or "answers", "")
-        for each in look.services
+        for each in snapshot.services
     ]
-    for worker in look.workers:
+    for worker in snapshot.workers:
         state = worker.trouble or "ready"
         rows.append(
             (f"worker {worker.name}", f"process {worker.pid}", state, f"lag {worker.lag:,}")
@@ -120,13 +116,13 @@ def _show(look: SystemSnapshot, verdict: HealthSummary, *, json: bool) -> None:
         rows += [("", "", note, "") for note in worker.redis_notes]
     rows += [
         (group.group, group.topic, "behind" if group.total else "taken in", f"lag {group.total:,}")
-        for group in look.groups
+        for group in snapshot.groups
     ]
-    if look.log:
-        rows.append(("dead letters", DEAD_LETTERS.name, *_letters(look.log.waiting_letters)))
+    if snapshot.log:
+        rows.append(("dead letters", DEAD_LETTERS.name, *_letters(snapshot.log.waiting_letters)))
     rows += [
         (f"lost by {worker.name}", f"process {worker.pid}", LOST, f"{worker.lost:,} records")
-        for worker in look.workers
+        for worker in snapshot.workers
         if worker.lost
     ]
     show_table(("what", "where", "state", ""), rows)
@@ -141,44 +137,36 @@ def _letters(waiting: int) -> tuple[str, str]:
     return "see `headstart dead-letters list`", f"{waiting:,} wait"
 
 
-def described(look: SystemSnapshot, verdict: HealthSummary) -> dict[str, Any]:
-    """Return a look as JSON shows it."""
+_WORKER_FIELDS: Final = (
+    "instance", "pid", "running", "trouble", "age_s", "silent_s", "lag", "dead_letters", "lost",
+)  # fmt: skip
+
+
+def described(snapshot: SystemSnapshot, summary: HealthSummary) -> dict[str, Any]:
+    """Return a snapshot as JSON fields."""
     return {
-        "healthy": verdict.healthy,
-        "reasons": verdict.reasons,
-        "epoch": look.log.epoch if look.log else None,
+        "healthy": summary.healthy,
+        "reasons": summary.reasons,
+        "epoch": snapshot.log.epoch if snapshot.log else None,
         "services": {
             each.service: {"address": each.address, "version": each.version, "error": each.error}
-            for each in look.services
+            for each in snapshot.services
         },
         "workers": [
-            {
-                "worker": each.name,
-                "instance": each.instance,
-                "pid": each.pid,
-                "running": each.running,
-                "trouble": each.trouble,
-                "age_s": each.age_s,
-                "silent_s": each.silent_s,
-                "lag": each.lag,
-                "dead_letters": each.dead_letters,
-                "lost": each.lost,
+            {"worker": each.name}
+            | {name: getattr(each, name) for name in _WORKER_FIELDS}
+            | {
                 "redis_repaired": dict(each.report.repaired) if each.report else {},
                 "redis_contested": each.report.contested if each.report else 0,
                 "redis_kept": each.report.kept if each.report else 0,
             }
-            for each in look.workers
+            for each in snapshot.workers
         ],
-        "dead_letters": look.log.waiting_letters if look.log else None,
-        "lag": {group.group: group.lag for group in look.groups},
+        "dead_letters": snapshot.log.waiting_letters if snapshot.log else None,
+        "lag": {group.group: group.lag for group in snapshot.groups},
         "open_transactions": [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "offset": each.offset,
-                "records": each.records,
-                "age_s": each.age_s(look.at),
-            }
-            for each in (look.log.open if look.log else ())
+            {name: getattr(each, name) for name in ("topic", "partition", "offset", "records")}
+            | {"age_s": each.age_s(snapshot.at)}
+            for each in (snapshot.log.open if snapshot.log else ())
         ],
     }

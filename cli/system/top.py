@@ -1,60 +1,56 @@
-"""`headstart top`: the running system on one screen."""
+"""`headstart top`: shows the running system on one screen."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.options import Data, Health, Kafka, Postgres, Redis
+from cli.support.options import HealthOptions, SettingOptions, TenantOnly
 
 if TYPE_CHECKING:
+    from cli.support.options import SettingOptions
     from console.inspection.snapshot import SystemObserver
 
 
 def top(
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
-    looks: Annotated[int | None, typer.Option(min=1, help="End after so many looks.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's contexts.")] = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    health: Health = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 2.0,
+    looks: Annotated[int | None, typer.Option(min=1, help="Exit after this many updates.")] = None,
+    tenant: TenantOnly = None,
+    *,
+    options: HealthOptions,
 ) -> None:
-    """Show how the system is, what flows, what is learned and what it is worth, until Ctrl-C.
+    """Show health, throughput, learned thresholds and the time they saved, until Ctrl-C.
 
-    Whether it is healthy stands at the top. In a pipe, with NO_COLOR, or on a dumb terminal: a
-    line per look.
+    The first line shows whether it is healthy. In a pipe, with NO_COLOR, or on a dumb terminal it
+    prints one line per update.
 
     Examples: headstart top; headstart top --looks 1 --every 1 | tee state.txt
     """
     from cli.support.terminal import LiveView
 
-    given = {"kafka": kafka, "postgres": postgres, "redis": redis, "data": data, "health": health}
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
-    view = LiveView(lambda: _looking(given, tenant), every, whole=True, stream=sys.stdout)
+    view = LiveView(lambda: _connect(options, tenant), every, whole=True, stream=sys.stdout)
     view.limit = looks
     try:
         with view:
-            # A signal that another thread was given is noticed only when this one wakes.
+            # Python handles a signal in this thread only when it wakes.
             while not view.finished.wait(0.5):
                 pass
     except KeyboardInterrupt:
-        return  # that is how one leaves
+        return  # the normal way to exit
     if view.failed is not None:
         raise view.failed
 
 
-def _looking(given: dict[str, Any], tenant: str | None) -> SystemObserver:
+def _connect(options: SettingOptions, tenant: str | None) -> SystemObserver:
     from cli.support.targets import target_of
     from console.inspection.snapshot import SystemObserver
-    from settings import read_settings
 
-    return SystemObserver(target_of(read_settings(**given)), tenant=tenant)
+    return SystemObserver(target_of(options.read()), tenant=tenant)
 
 
 def _end(number: int, _frame: object) -> None:

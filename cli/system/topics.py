@@ -1,4 +1,4 @@
-"""`headstart topics`: the topics on the broker, beside what they should be."""
+"""`headstart topics`: the topics on the broker, compared with the catalogue."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Partitions, Postgres, Redis
+from cli.support.option_groups import CommandGroup, Fields
+from cli.support.options import Json, KafkaOptions, SettingOptions
 from cli.support.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from settings import Settings
 
 MEMBERS_S: Final = 20.0
-"""Longer than the session of an ended worker (agents/health/stall_guard.py): it has to be over."""
+"""Longer than the group session of an ended worker (agents/health/stall_guard.py)."""
 
-app = typer.Typer(help="The topics: list, create, delete, describe.", no_args_is_help=True)
+app = CommandGroup(help="The topics: list, create, delete, describe.")
 
 
 @app.command("list")
-def list_topics(kafka: Kafka = None, data: Data = None, json: Json = False) -> None:
-    """List every topic of the catalogue and what the broker has of it.
+def list_topics(
+    options: KafkaOptions,
+    json: Json = False,
+) -> None:
+    """List every topic of the catalogue with its state on the broker.
 
     Example: headstart topics list --json
     """
-    from settings import read_settings
     from topics.catalogue import TOPICS
     from topics.kafka.admin import describe_topics
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     states = asyncio.run(describe_topics(settings.kafka, [topic.name for topic in TOPICS]))
     rows = [
         {
@@ -49,30 +52,24 @@ def list_topics(kafka: Kafka = None, data: Data = None, json: Json = False) -> N
 
 @app.command("create")
 def create(
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    partitions: Partitions = None,
     replication: Annotated[int, typer.Option(min=1, help="Copies of each partition.")] = 1,
+    *,
+    options: Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "data", "partitions")],
     json: Json = False,
 ) -> None:
-    """Create the topics that are missing, and mint a log epoch where the log is new.
+    """Create missing topics, and a log epoch if the log is new.
 
-    Asks Postgres and Redis for the epochs they remember, so that the new one is larger.
+    Reads the epochs stored in Postgres and Redis, so that the new one is larger.
 
     Example: headstart topics create --kafka broker:9092 --partitions 32 --replication 3
     """
     from cli.support.times import now_ms
-    from settings import read_with_origins
     from sinks.epochs import known_epochs, remember_epoch
     from sinks.redis.commands import commands_in_redis
     from topics.commands.log import begin_commands
     from topics.epoch import ensure_topics
 
-    reading = read_with_origins(
-        kafka=kafka, postgres=postgres, redis=redis, data=data, partitions=partitions
-    )
+    reading = options.load()
     settings = reading.settings
 
     async def run() -> tuple[list[str], int]:
@@ -97,27 +94,24 @@ def create(
 
 @app.command("delete")
 def delete(
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete; without it they are only named.")
-    ] = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only list them.")] = False,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Delete the topics of the log that the broker has, to create them with other partitions.
+    """Delete the topics of the log, to create them with another number of partitions.
 
-    Events, thresholds, notices, log epochs and the changelog, with all that they hold; commands and
-    dead letters stay. Save what was learned before: `headstart thresholds export FILE`. The
-    consumer groups go, too. Refuses while a worker runs, for which it may wait 20 s. See
+    Deletes events, thresholds, notices, log epochs, the changelog and the consumer groups; commands
+    and dead letters are kept. Export the learned state first: `headstart thresholds export FILE`.
+    Refuses while a worker runs; waits up to 20 s for an ended one's session. See
     docs/how-to/partitions.md.
 
     Example: headstart topics delete --yes
     """
-    from settings import read_settings
     from topics.catalogue import EPISODES_GROUP, HISTORY_GROUP, OF_ONE_LOG, THRESHOLDS_GROUP
     from topics.kafka.admin import delete_groups, delete_topics, partition_counts
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     names = [topic.name for topic in OF_ONE_LOG]
 
     async def run() -> list[str]:
@@ -138,7 +132,7 @@ def delete(
 
 
 async def _require_no_workers(settings: Settings) -> None:
-    """Raise `RuntimeError` where workers take in the log, or the log ends with its broker."""
+    """Raise `RuntimeError` if workers run, or the broker keeps its log only in memory."""
     from contextlib import suppress
 
     from console.inspection.workers import find_workers
@@ -163,15 +157,14 @@ async def _require_no_workers(settings: Settings) -> None:
 @app.command("describe")
 def describe(
     name: Annotated[str, typer.Argument(help="A topic of `headstart topics list`.")],
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Show a topic's contract and its offsets; `held_back`: by transactions that are open.
+    """Show a topic's contract and offsets; `held_back`: records behind open transactions.
 
     Example: headstart topics describe headstart.events
     """
-    from settings import read_settings
     from settings.suggestions import did_you_mean
     from topics.catalogue import TOPICS
     from topics.kafka.admin import describe_topics
@@ -183,7 +176,7 @@ def describe(
         raise LookupError(
             f"there is no topic {name!r} in the catalogue{nearest}; there are {known}"
         )
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     state = asyncio.run(describe_topics(settings.kafka, [name])).get(name)
     described = {
         "name": topic.name,

@@ -1,4 +1,4 @@
-"""`headstart up`: the whole system on this machine, until Ctrl-C."""
+"""`headstart up`: runs the whole system on this machine until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.support.options import Data, Json, KafkaPart, Learner, Part, Partitions
+from cli.support.options import Json, KafkaPart, Part, StackOptions
 from cli.support.output import put, show_json
 from cli.support.stop_signals import Asked, say_if_heard
 
@@ -17,40 +17,39 @@ if TYPE_CHECKING:
     from settings import LoadedSettings
 
 Port = Annotated[
-    int, typer.Option(min=0, max=65_535, help="Port of the embedded one; 0: a free one.")
+    int, typer.Option(min=0, max=65_535, help="Port of the embedded service; 0: a free one.")
 ]
 
 
 def up(
-    data: Data = None,
     kafka: KafkaPart = "embedded",
     postgres: Part = "embedded",
     redis: Part = "embedded",
     kafka_port: Port = 0,
     postgres_port: Port = 0,
     redis_port: Port = 0,
-    partitions: Partitions = None,
-    learner: Learner = None,
     workers: Annotated[bool, typer.Option(help="Run the workers too.")] = True,
+    *,
+    options: StackOptions,
     json: Json = False,
 ) -> None:
     """Start broker, Postgres, Redis and the workers, and keep them running until Ctrl-C.
 
-    Other commands find them through the data directory. What dies is started again; a service that
-    ends five times within five minutes ends the command, with exit code 1.
+    Other commands find them through the data directory. Processes that end are restarted; if a
+    service ends five times within five minutes, the command exits with 1.
 
-    The embedded broker holds its log in memory: at Ctrl-C everything emitted is taken in first
-    (stop your executors before), and at the next start a new log epoch begins; episodes, thresholds
-    and learning go on. A second Ctrl-C does not wait for that.
+    The embedded broker keeps its log in memory: Ctrl-C first waits until all emitted events are
+    processed (stop your executors before), and the next start begins a new log epoch; episodes,
+    thresholds and learned state are kept. A second Ctrl-C does not wait.
 
     Examples: headstart up; headstart up --kafka broker:9092 --postgres "$DSN"
     """
     from deploy.local import StackConfig
     from deploy.system import System
-    from settings import environment, read_with_origins
+    from settings import environment
 
     _require_accepted((kafka, postgres, redis), (kafka_port, postgres_port, redis_port))
-    reading = read_with_origins(data=data, partitions=partitions, learner=learner)
+    reading = options.load()
     settings = reading.settings
     asked = Asked()
     system = System(
@@ -87,11 +86,10 @@ _PARTS: Final = ("kafka", "postgres", "redis")
 
 
 def _require_accepted(given: Sequence[str], given_ports: Sequence[int]) -> None:
-    """Raise `typer.BadParameter` for a part whose value names nothing, and two with one port.
+    """Raise `typer.BadParameter` for an invalid service, and for two with the same port.
 
-    `given`, `given_ports`: of the broker, Postgres and Redis.
-
-    Their passwords are hidden wherever they appear from now on.
+    `given`, `given_ports`: of the broker, Postgres and Redis. Their passwords are masked in all
+    output from now on.
     """
     from deploy.local.accepted import same_port, why_not
     from headstart.scrubbing.masking import remember_passwords
@@ -118,9 +116,9 @@ def _show(ready: Mapping[str, Any], *, json: bool) -> None:
 
 
 def _partitions(reading: LoadedSettings) -> int:
-    """Return how many partitions new topics get: as many as the directory's state was learned with.
+    """Return the partitions of new topics: the number the directory's state was learned with.
 
-    Unless another number was asked for, which `System` then refuses.
+    A number that was given is returned as it is; `System` refuses it if it differs.
     """
     from deploy.partition_check import learned_partitions
 
@@ -132,7 +130,7 @@ def _partitions(reading: LoadedSettings) -> int:
 
 
 def _spool() -> Path | None:
-    """Return this user's own directory of spools."""
+    """Return this user's spool directory."""
     from headstart.spool.layout import SpoolUnavailable, default_directory
 
     try:

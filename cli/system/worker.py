@@ -1,4 +1,4 @@
-"""`headstart worker`: one worker in this process, or all of them supervised."""
+"""`headstart worker`: runs one worker in this process, or all under supervision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.options import Data, Kafka, Learner, Postgres, Redis
+from cli.support.options import LearnerOptions
 from cli.support.output import say
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Name(StrEnum):
-    """The workers there are."""
+    """Names of the workers."""
 
     EPISODES = "episodes"
     THRESHOLDS = "thresholds"
@@ -27,11 +27,6 @@ class Name(StrEnum):
 
 def worker(
     name: Annotated[Name, typer.Argument(help="Which worker; all: one supervised child each.")],
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    learner: Learner = None,
     instance: Annotated[
         str | None, typer.Option(help="Name within the group, one per process [default: 0].")
     ] = None,
@@ -48,32 +43,22 @@ def worker(
     ] = None,
     spare: Annotated[
         bool,
-        typer.Option(
-            "--spare", help="Stand by, loaded, until the worker of this data directory ends."
-        ),
+        typer.Option("--spare", help="Wait, loaded, until the worker of this data directory ends."),
     ] = False,
+    *,
+    options: LearnerOptions,
 ) -> None:
     """Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.
 
-    It waits for its services with back-off and says what is missing. It ends on SIGTERM, having
-    committed what is done. all: what ends, or is stuck, is started again; for thresholds a spare
-    stands by, which takes over at once.
+    It waits for its services with back-off and logs which are missing. On SIGTERM it commits its
+    progress and exits. all: workers that end or are stuck are restarted; a spare threshold worker
+    waits to take over at once.
 
     Examples: headstart worker thresholds --instance b; headstart worker all;
     headstart worker all --health 127.0.0.1:8080
     """
-    from settings import read_settings
 
-    settings = read_settings(
-        kafka=kafka,
-        postgres=postgres,
-        redis=redis,
-        data=data,
-        learner=learner,
-        instance=instance,
-        health=health,
-        stuck_after_s=stuck_after_s,
-    )
+    settings = options.read(instance=instance, health=health, stuck_after_s=stuck_after_s)
     if name is Name.ALL:
         _supervise(settings)
     else:

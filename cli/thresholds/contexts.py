@@ -1,44 +1,40 @@
-"""`headstart contexts`: what is learned about, with counts."""
+"""`headstart contexts`: the contexts with their counts."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from cli.support.options import Data, Json, Kafka, Limit, Redis, Since
-from cli.support.output import require_found, say, show_json, show_table
-from cli.support.times import since_ms
+from cli.support.options import Json, KafkaRedisOptions, Limit, Since, TenantOnly, WorkflowTypeOnly
+from cli.support.output import percent, require_found, say, show_json, show_table
+from cli.support.times import parse_since
 from cli.support.unreadable import described, say_unreadable
 from cli.thresholds.learned_times import LearnedTimes, read_learned_times
 
 
 def contexts(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
-    workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type's.")] = None,
+    tenant: TenantOnly = None,
+    workflow_type: WorkflowTypeOnly = None,
     since: Since = None,
     limit: Limit = 100,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """List contexts with what was counted in them, those that learned last first.
+    """List contexts with their counts, most recently learned first.
 
-    FP: the share of what was started that was wrong; FN: of what was not started that was right.
-    saved, wasted: seconds. With --json all that `thresholds show --json` has under "metrics".
+    FP: share of started guesses that were wrong; FN: share of guesses not started that were right.
+    saved, wasted: seconds. --json prints all "metrics" of `thresholds show --json`.
 
-    last is exact to five minutes; of outcomes that came after a pause of the workers it is a range,
-    for which the broker is asked. --since leaves out no context that may have learned since then.
+    last is exact to five minutes, or a range for outcomes after a pause of the workers, for which
+    the broker is asked. --since keeps every context that may have learned since then.
 
     Example: headstart contexts --tenant acme --since 1h --limit 20
     """
-    from settings import read_settings
     from sinks.redis.queries import UnreadableFields, served_thresholds
 
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
-    begin = since_ms(since)
+    settings = options.read()
+    begin = parse_since(since)
     unreadable: list[UnreadableFields] = []
 
     async def run() -> tuple[list[dict[str, Any]], LearnedTimes]:
@@ -71,7 +67,7 @@ def _show(found: list[dict[str, Any]], limit: int, times: LearnedTimes) -> None:
     )  # fmt: skip
     rows = [_shown(each, times) for each in found[:limit]]
     show_table(columns, [[each[column] for column in columns] for each in rows])
-    say(f"{len(rows)} of {len(found)}, those that learned last first")
+    say(f"{len(rows)} of {len(found)}, most recently learned first")
 
 
 def _counted(served: dict[str, Any]) -> dict[str, Any]:
@@ -90,12 +86,11 @@ def _counted(served: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown(context: dict[str, Any], times: LearnedTimes) -> dict[str, Any]:
-    """Return what the table has of a context."""
-    fp, fn = (context[name] for name in ("fp_rate", "fn_rate"))
+    """Return the cells of a context."""
     return {
         **context,
-        "FP": "" if fp is None else f"{fp:.1%}",
-        "FN": "" if fn is None else f"{fn:.1%}",
+        "FP": percent(context["fp_rate"]),
+        "FN": percent(context["fn_rate"]),
         "saved": _seconds(context["saved_ms"]),
         "wasted": _seconds(context["wasted_ms"]),
         "last": times.shown(context["at"], context["latest"]),
@@ -103,5 +98,5 @@ def _shown(context: dict[str, Any], times: LearnedTimes) -> dict[str, Any]:
 
 
 def _seconds(ms: float) -> str:
-    """Return milliseconds in seconds: with two decimals where it is fewer than ten."""
+    """Return milliseconds as seconds, with two decimals below ten."""
     return f"{ms / 1000:,.2f}" if abs(ms) < 9_995 else f"{ms / 1000:,.1f}"

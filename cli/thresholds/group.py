@@ -1,4 +1,4 @@
-"""`headstart thresholds`: what executors are told."""
+"""`headstart thresholds`: the thresholds that executors read."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Learner, Limit, Redis, Since
+from cli.support.option_groups import CommandGroup, Fields
+from cli.support.options import (
+    Json,
+    KafkaOptions,
+    KafkaRedisOptions,
+    Limit,
+    SettingOptions,
+    Since,
+    TenantOnly,
+    WorkflowTypeOnly,
+)
 from cli.support.output import claim_outputs, require_found, say, show_json, show_table
-from cli.support.times import since_ms
+from cli.support.times import parse_since
 from cli.support.unreadable import described, say_unreadable
 from cli.thresholds.learned_times import read_learned_times
 from cli.thresholds.republish import republish
 from cli.thresholds.reset_and_import import import_learned, reset
 from cli.thresholds.show import history, show
 
-app = typer.Typer(
+app = CommandGroup(
     help="The thresholds that are served: list, show, history, export, import, reset, republish, "
     "snapshot.",
-    no_args_is_help=True,
 )
 app.command("reset")(reset)
 app.command("import")(import_learned)
@@ -28,26 +37,24 @@ app.command("republish")(republish)
 
 @app.command("list")
 def list_thresholds(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    tenant: TenantOnly = None,
     since: Since = None,
     limit: Limit = 100,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """List the thresholds served from Redis, most outcomes first; --since: those that learned then.
 
-    When a context learned is held to five minutes: --since leaves out none that may have since, for
-    which the broker is asked.
+    The time a context last learned is exact to five minutes: --since keeps every context that may
+    have learned since then, and asks the broker about it.
 
     Example: headstart thresholds list --tenant acme --limit 20
     """
-    from settings import read_settings
     from sinks.redis.queries import UnreadableFields, served_thresholds
 
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
-    begin = since_ms(since)
+    settings = options.read()
+    begin = parse_since(since)
     unreadable: list[UnreadableFields] = []
 
     async def run() -> list[dict[str, Any]]:
@@ -76,16 +83,16 @@ app.command("history")(history)
 @app.command("export")
 def export(
     file: Annotated[str, typer.Argument(help="Where to write it; -: standard output.")],
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
-    workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type's.")] = None,
-    learner: Learner = None,
-    kafka: Kafka = None,
-    data: Data = None,
+    tenant: TenantOnly = None,
+    workflow_type: WorkflowTypeOnly = None,
+    *,
+    options: Annotated[SettingOptions, Fields("kafka", "data", "learner")],
     json: Json = False,
 ) -> None:
-    """Write what was learned as JSON lines: a header, then one line per context.
+    """Write the learned state as JSON lines: a header, then one line per context.
 
-    Each has the learner's state and what it answers now. Disturbs nobody: it reads the changelog.
+    A line has the learner's state and its current answer. Reads only the changelog, so workers are
+    not affected.
 
     Examples: headstart thresholds export learned.jsonl --tenant acme;
     headstart thresholds export - --workflow-type refund | head -3
@@ -95,11 +102,10 @@ def export(
     from replay.files.output import write_file
     from replay.log.live_table import read_whole_table
     from replay.rebuild.learned_state_file import learned_lines
-    from settings import read_settings
     from topics.epoch import read_minted_epoch
 
     claim_outputs(file, json=json)
-    settings = read_settings(kafka=kafka, data=data, learner=learner)
+    settings = options.read()
 
     def wanted(owner: str, path: str) -> bool:
         of_type = workflow_type is None or workflow_type_of(path) == workflow_type
@@ -128,8 +134,8 @@ def export(
 @app.command("snapshot")
 def snapshot(
     file: Annotated[str, typer.Argument(help="Where to write it; -: standard output.")],
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Write the learned state with its offsets to FILE, for `headstart verify --snapshot FILE`.
@@ -139,12 +145,11 @@ def snapshot(
     from replay.files.output import check_ending
     from replay.log.live_table import read_whole_table
     from replay.log.snapshots import Snapshot, write_snapshot
-    from settings import read_settings
     from topics.epoch import read_minted_epoch
 
     claim_outputs(file, json=json)
     check_ending(file, "gzip")
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
 
     async def run() -> Snapshot:
         epoch, _partitions = await read_minted_epoch(settings.kafka)

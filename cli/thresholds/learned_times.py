@@ -1,4 +1,4 @@
-"""When contexts may have learned: their stored times, and the gaps in their partitions' clocks."""
+"""Computes when contexts last learned, from stored times and gaps in their partitions' clocks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LearnedTimes:
         return max(at, min(latest_of(at, row, self.now), self.now))
 
     def shown(self, at: int, latest: int) -> str:
-        """Return when a context learned: a range where that was after a pause."""
+        """Return when a context learned, as a range after a pause of the workers."""
         from processing.state.clock import latest_of
 
         if latest <= latest_of(at):
@@ -46,7 +46,7 @@ class LearnedTimes:
 
 
 async def read_learned_times(kafka: str) -> LearnedTimes:
-    """Read the partitions' rows; without a broker, say what is not known then."""
+    """Read the partitions' rows; without a broker, print a note that times may be inexact."""
     from aiokafka.errors import KafkaError
 
     from replay.log.live_table import read_state_rows

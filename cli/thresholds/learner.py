@@ -1,26 +1,27 @@
-"""`headstart learner`: which policy learns where, changed while the workers run."""
+"""`headstart learner`: assigns policies to contexts while workers run."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Limit, Since
+from cli.support.option_groups import CommandGroup
+from cli.support.options import Json, KafkaOptions, Limit, Since
 from cli.support.output import require_found, say, show_json, show_table
-from cli.support.times import since_ms
+from cli.support.times import now_ms, parse_since
 
 if TYPE_CHECKING:
     from settings import Settings
 
-app = typer.Typer(help="Which policy learns where: choose, list.", no_args_is_help=True)
+app = CommandGroup(help="The policy of each context: choose, list.")
 
 Pattern = Annotated[
-    str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: everywhere.")
+    str,
+    typer.Argument(help="key=value parts joined by /; a value may be *; * alone: all contexts."),
 ]
-Tenant = Annotated[str | None, typer.Option(help="Whose contexts [default: everybody's].")]
+Tenant = Annotated[str | None, typer.Option(help="Only this tenant [default: all tenants].")]
 
 
 @app.command("choose")
@@ -29,18 +30,18 @@ def choose(
     policy: Annotated[
         str | None, typer.Argument(help="The policy, such as td or ema:alpha=.1.")
     ] = None,
-    back: Annotated[bool, typer.Option("--back", help="Take the pattern's choice back.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Remove the pattern's choice.")] = False,
     tenant: Tenant = None,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """Have a policy learn in every context that has all parts of a pattern.
+    """Assign a policy to every context that matches all parts of a pattern.
 
-    The most special pattern holds; one for a tenant before one for everybody. A context follows
-    with its next outcome, and begins anew. --back is sent in any case, as workers may not have read
-    a choice yet; where the table holds none, the exit code is 1. The choice goes into every
-    partition of headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set.
+    The most specific pattern applies; one for a tenant before one for all tenants. A context
+    switches with its next outcome, and starts without state. --back is sent in any case, as workers
+    may not have read a choice yet; if the table holds none, the exit code is 1. A control record is
+    sent to every partition of headstart.events, signed if HEADSTART_OPERATORS_KEY is set.
 
     Examples: headstart learner choose workflow_type=refund ema:alpha=.1;
     headstart learner choose 'domain=retail/user_id=*' hops_target --tenant acme;
@@ -49,13 +50,12 @@ def choose(
     from learners.policy import spec
     from learners.registry import policy as find
     from processing.control.learner_assignments import parts
-    from settings import read_settings
 
     if (policy is None) is not back:
         raise typer.BadParameter("name a policy, or give --back")
     parts(pattern)
     learner = None if policy is None else spec(find(policy))
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     held = asyncio.run(_holders(settings.kafka, pattern, tenant)) if back else 0
     sent = send_choice(settings, pattern, learner, tenant)
     if json:
@@ -68,7 +68,7 @@ def choose(
 
 
 async def _holders(kafka: str, pattern: str, tenant: str | None) -> int:
-    """Return in how many partitions the table holds a choice for exactly this pattern."""
+    """Return the number of partitions whose table holds a choice for exactly this pattern."""
     from processing.control.learner_assignments import choices_in
     from replay.log.live_table import read_whole_table
     from topics.epoch import read_epoch
@@ -84,7 +84,7 @@ async def _holders(kafka: str, pattern: str, tenant: str | None) -> int:
 def send_choice(
     settings: Settings, pattern: str, learner: str | None, tenant: str | None
 ) -> dict[str, Any]:
-    """Send a choice into every partition; return what it is and its offsets.
+    """Send a choice to every partition; return its fields and offsets.
 
     Raises `BrokerUnreachable`, `TopicsMissing` and `NotEverywhere`.
     """
@@ -93,7 +93,7 @@ def send_choice(
     from topics.control.log import send_control
     from topics.control.messages import LearnerChoice
 
-    choice = LearnerChoice(new_id(), time.time_ns() // 1_000_000, pattern, learner, tenant)
+    choice = LearnerChoice(new_id(), now_ms(), pattern, learner, tenant)
     offsets = asyncio.run(send_control(settings.kafka, choice, operators_key(settings)))
     return {"id": choice.id, "pattern": pattern, "learner": learner, "offsets": offsets}
 
@@ -102,19 +102,18 @@ def send_choice(
 def list_choices(
     since: Since = None,
     limit: Limit = 1000,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
-    """List the choices that hold, as each partition of the live table has them.
+    """List the choices in force, from each partition of the live table.
 
     Example: headstart learner list --json
     """
     from replay.log.live_table import read_whole_table
-    from settings import read_settings
     from topics.epoch import read_epoch
 
-    settings, begin = read_settings(kafka=kafka, data=data), since_ms(since)
+    settings, begin = options.read(), parse_since(since)
 
     async def run() -> list[dict[str, Any]]:
         tables = await read_whole_table(settings.kafka, await read_epoch(settings.kafka))
@@ -131,7 +130,7 @@ def list_choices(
 
 
 def _held(tables: dict[int, dict[bytes, bytes]]) -> list[dict[str, Any]]:
-    """Return the choices in rows, each with how many partitions have it."""
+    """Return the choices in rows, each with the number of partitions that have it."""
     from processing.control.learner_assignments import choices_in
 
     counts: dict[Any, int] = {}

@@ -1,4 +1,4 @@
-"""`headstart notices`: what changed in the contexts, and what was overridden, each told once."""
+"""`headstart notices`: reports changes in contexts and overrides, each once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cli.support.options import Data, Json, Kafka, Limit, Postgres, Since
+from cli.support.option_groups import CommandGroup
+from cli.support.options import Json, KafkaPostgresOptions, Limit, Since, TenantOnly
 from cli.support.output import require_found, say, show_json, show_table
-from cli.support.times import now_ms, shown_moment, since_ms
+from cli.support.times import now_ms, parse_since, shown_moment
 
 if TYPE_CHECKING:
     from topics.notices.messages import Notice
 
 
 class _Listing(TyperGroup):
-    """A group that lists where no command is named."""
+    """A group that runs `list` if no command is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
@@ -26,7 +27,7 @@ class _Listing(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = CommandGroup(
     cls=_Listing, help="Thresholds that settled, drifts, anomalies and overrides: list, follow."
 )
 
@@ -41,24 +42,22 @@ def list_notices(
     kind: Annotated[
         list[str] | None, typer.Option(help="Only this kind; may be given more than once.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
+    tenant: TenantOnly = None,
     since: Since = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with those that come, until Ctrl-C.")
+        bool, typer.Option("--follow", help="Continue with new ones until Ctrl-C.")
     ] = False,
     limit: Limit = 20,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    data: Data = None,
+    *,
+    options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
-    """List notices, newest first; docs/reference/notices.md says what each means and what to do.
+    """List notices, newest first; docs/reference/notices.md explains each kind.
 
-    With --follow the oldest of them comes first, and each is one JSON object a line.
+    --follow prints one JSON object per line, oldest first.
 
     Example: headstart notices list --kind drift --since 2h
     """
-    from settings import read_settings
     from topics.notices.messages import KINDS
 
     if follow and json:
@@ -66,8 +65,8 @@ def list_notices(
     for each in kind or ():
         if each not in KINDS:
             raise typer.BadParameter(f"{each!r} is no kind: {', '.join(KINDS)}")
-    begin, kinds = since_ms(since), frozenset(kind or ())
-    settings = read_settings(kafka=kafka, postgres=postgres, data=data)
+    begin, kinds = parse_since(since), frozenset(kind or ())
+    settings = options.read()
 
     if follow:
         asyncio.run(_follow(settings, limit, begin, tenant, kinds))
@@ -81,7 +80,7 @@ def list_notices(
         if len(found) == limit:
             say(f"the newest {limit}; --limit shows more")
     elif not (kind or tenant or since):
-        say("there is nothing to tell")
+        say("there are no notices")
     require_found(len(found), "notice", kind=", ".join(kind or ()), tenant=tenant, since=since)
 
 
@@ -98,7 +97,7 @@ async def _stored(
 async def _follow(
     settings: Any, limit: int, since: int, tenant: str | None, kinds: frozenset[str]
 ) -> None:
-    """Show what is stored, then what comes; each once, whichever way it is seen first."""
+    """Print the stored notices, then new ones, each once."""
     seen: set[str] = set()
     async for found, notice in _all(settings, limit, since, tenant, kinds):
         wanted = (not kinds or notice.kind in kinds) and tenant in (None, notice.tenant)
@@ -112,7 +111,7 @@ async def _all(
 ) -> AsyncIterator[tuple[int, Notice]]:
     from topics.notices.log import follow_notices, notices_end
 
-    # The topic's end first: what is sent meanwhile comes twice, rather than not at all.
+    # Read the topic's end first: a notice sent meanwhile is seen twice rather than never.
     end = await notices_end(settings.kafka)
     for each in reversed(await _stored(settings.postgres, limit, since, tenant, kinds)):
         yield each

@@ -1,4 +1,4 @@
-"""`headstart thresholds republish`: Redis made equal to the table, at once."""
+"""`headstart thresholds republish`: makes Redis equal to the table at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Redis
+from cli.support.options import Json, KafkaRedisOptions, TenantOnly
 from cli.support.output import FAILURE, require_found, say, show_json, show_table
 from cli.support.targets import require_own_log
 from cli.support.times import now_ms
@@ -23,34 +23,32 @@ if TYPE_CHECKING:
     from topics.epoch import Epoch
 
 MOST_NAMED = 100
-"""Values that are named; all are counted."""
+"""Most values to list; all are counted."""
 
 
 def republish(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's thresholds.")] = None,
+    tenant: TenantOnly = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what is wrong, and replace nothing.")
+        bool, typer.Option("--dry-run", help="Report differences, and replace nothing.")
     ] = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Make Redis say what the table says: missing, differing, unreadable and foreign values.
+    """Make Redis equal to the table: fix missing, differing, unreadable and foreign values.
 
-    Workers do the same by themselves, slowly. It needs none: it reads the changelog. Modes and
-    overrides are served again, too; of those in Redis that no command set, the ones that restrict
-    executors stay, and are named. Exit code 0, also where nothing was wrong; 1, and nothing
-    changed, where the tenant has no context in the table and no value in Redis, where the changelog
-    has no rows of what Redis serves, or the data directory was learned with another number of
-    partitions; 1 also where Redis has newer modes or overrides than the log of commands.
+    Workers do the same in the background, slowly; this command reads the changelog and needs no
+    worker. Modes and overrides are published too; those in Redis without a command are kept and
+    listed if they restrict executors. Exit code 0, even if nothing differed; 1, with nothing
+    changed, if the tenant has no context in the table and no value in Redis, if the changelog has
+    no rows for values in Redis, or if the data directory was learned with another number of
+    partitions; also 1 if Redis has newer modes or overrides than the log of commands.
 
     Examples: headstart thresholds republish --dry-run; headstart thresholds republish --tenant acme
     """
     from replay.verify.served import named
-    from settings import read_with_origins
 
-    reading = read_with_origins(kafka=kafka, redis=redis, data=data)
+    reading = options.load()
     settings = reading.settings
 
     async def run() -> tuple[Repaired, dict[str, Any], int]:
@@ -78,7 +76,7 @@ def republish(
 
 
 def _contexts_of(tables: Mapping[int, TablePartition], tenant: str) -> int:
-    """Return how many contexts a tenant has in the table."""
+    """Return the number of a tenant's contexts in the table."""
     from processing.state.rows import CONTEXT, context_of, is_deleted
 
     return sum(
@@ -95,13 +93,13 @@ def _show(
         columns = ("tenant", "path", "what")
         show_table(columns, [[each[column] for column in columns] for each in shown])
     for other in found.foreign[:MOST_NAMED]:
-        say(f"no context, left as it is: {other['key']} {other['field']}".rstrip())
+        say(f"not a context, left unchanged: {other['key']} {other['field']}".rstrip())
     for kept in commands["kept"]:
         say(f"no command set it, kept because it restricts: {kept}")
     for newer in commands["newer"]:
-        say(f"left as it is: {newer}")
+        say(f"left unchanged: {newer}")
     done = "would be replaced" if dry_run else f"replaced: {found.repaired}"
-    say(f"{len(found.wrong)} values of Redis were not what the table says; {done}")
+    say(f"{len(found.wrong)} values in Redis differed from the table; {done}")
 
 
 async def repaired(
@@ -112,7 +110,7 @@ async def repaired(
     *,
     dry_run: bool = False,
 ) -> Repaired:
-    """Make Redis say what tables say that were just read; return what was wrong.
+    """Make Redis equal to the given tables; return the differences.
 
     Raises `RedisUnreachable` and `BrokerUnreachable`.
     """
@@ -131,10 +129,10 @@ async def repaired(
 async def repair_or_say(
     settings: Settings, epoch: Epoch, tables: Mapping[int, TablePartition]
 ) -> int | None:
-    """Do the same beside another command; return how many values were replaced.
+    """Repair Redis as part of another command; return the number of replaced values.
 
-    None, and a line for people, where Redis is away, or the table has no rows yet: workers repair
-    it later.
+    Prints a line and returns None if Redis is unreachable or the table has no rows yet: workers
+    repair it later.
     """
     from replay.verify.served import TableUnwritten
 
@@ -146,7 +144,7 @@ async def repair_or_say(
 
 
 async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
-    """Serve modes and overrides again; return how many places changed, and what was kept."""
+    """Publish modes and overrides again; return the number of changes and the values kept."""
     from sinks.redis.commands import CommandPublisher, redis_hash
     from topics.commands.log import is_whole, read_commands
     from topics.kafka.admin import TopicsMissing
@@ -154,7 +152,7 @@ async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
     try:
         state = await read_commands(settings.kafka)
     except TopicsMissing:
-        return {"commands": 0, "kept": [], "newer": []}  # nothing was ever set
+        return {"commands": 0, "kept": [], "newer": []}  # no command was ever sent
     async with CommandPublisher(settings.redis) as publisher:
         found = await publisher.look(state, now_ms())
         kept = [f"{redis_hash(place)}: {what}" for place, said in found for what in said.kept]

@@ -1,9 +1,8 @@
-"""`headstart thresholds reset` and `import`: what was learned, forgotten or given, in the log."""
+"""`headstart thresholds reset` and `import`: delete or replace learned state by control records."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
 
-from cli.data.dead_letter_selection import confirm
-from cli.support.options import Data, Json, Kafka, Redis
-from cli.support.output import FAILURE, say, show_json
+from cli.support.options import Json, KafkaRedisOptions, TenantOnly, Yes
+from cli.support.output import FAILURE, confirm, say, show_json
+from cli.support.times import now_ms
 from cli.thresholds.republish import repair_or_say
 
 if TYPE_CHECKING:
@@ -21,43 +20,43 @@ if TYPE_CHECKING:
     from topics.control.messages import Control
 
 _MOST_NAMED: Final = 10
-"""Tenants of a file that an error names."""
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and send nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+"""Most tenants of a file to list in an error."""
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Report the effect, and send nothing.")]
 
 
 def reset(
     pattern: Annotated[
-        str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: all.")
+        str,
+        typer.Argument(
+            help="key=value parts joined by /; a value may be *; * alone: all contexts."
+        ),
     ],
     tenant: Annotated[
-        str | None, typer.Option(help="Whose contexts [default: everybody's].")
+        str | None, typer.Option(help="Only this tenant [default: all tenants].")
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Forget what was learned in every context that has all parts of a pattern.
+    """Delete the learned state of every context that matches all parts of a pattern.
 
-    They learn anew from then on; a workflow type begins with its tenant's default. Those below
-    them are forgotten as well. It goes into every partition of headstart.events as a control
-    record, signed where HEADSTART_OPERATORS_KEY is set. Where the pattern matches nothing, nothing
-    is sent, and the exit code is 1.
+    They start to learn again; a workflow type starts with its tenant's default. Contexts below
+    them are deleted as well. A control record is sent to every partition of headstart.events,
+    signed if HEADSTART_OPERATORS_KEY is set. If no context matches, nothing is sent, and the exit
+    code is 1.
 
     Examples: headstart thresholds reset workflow_type=refund --tenant acme --dry-run;
     headstart thresholds reset 'user_id=u7' --yes
     """
     from headstart.events.schema import new_id
     from processing.control.learner_assignments import parts
-    from settings import read_settings
     from topics.control.messages import Reset
 
     parts(pattern)
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
-    now = time.time_ns() // 1_000_000
+    settings = options.read()
+    now = now_ms()
     said = Reset(new_id(now), now, pattern, tenant)
     whose = f"of {tenant}" if tenant else "of every tenant"
     about = {"id": said.id, "pattern": pattern, "tenant": tenant}
@@ -68,21 +67,20 @@ def reset(
 
 
 def import_learned(
-    file: Annotated[Path, typer.Argument(help="What `headstart thresholds export` wrote.")],
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    file: Annotated[Path, typer.Argument(help="A file from `headstart thresholds export`.")],
+    tenant: TenantOnly = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Have contexts stand as an export says, and go on learning from there.
+    """Replace the state of contexts by an export; they continue to learn from it.
 
-    What they have learned until then is overwritten. Each goes to its own partition of
-    headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set. A context
-    keeps what it is given where the same policy learns there; choose it first. Where the file has
-    no context of the tenant, nothing is sent, and the exit code is 1.
+    Their learned state is overwritten. A control record per context is sent to its partition of
+    headstart.events, signed if HEADSTART_OPERATORS_KEY is set. A context keeps the imported state
+    only if the same policy learns there; choose it first. If the file has no context of the
+    tenant, nothing is sent, and the exit code is 1.
 
     Examples: headstart thresholds import learned.jsonl --dry-run;
     headstart thresholds import learned.jsonl --tenant acme --yes
@@ -90,14 +88,13 @@ def import_learned(
     from headstart.events.schema import new_id
     from replay.rebuild.learned_state_file import NotLearned, read_learned
     from replay.rebuild.seed_rehearsal import seeds_of
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    settings = options.read()
     header, lines = read_learned(file)
     if header.levels != settings.levels:
         wanted = ",".join(header.levels)
         raise NotLearned(f"{file}: has the levels {wanted}; set HEADSTART_LEVELS={wanted}")
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     wanted_lines = [each for each in lines if tenant in (None, each.tenant)]
     id = new_id(now)
     about = {"id": id, "file": str(file), "tenant": tenant}
@@ -115,7 +112,7 @@ def import_learned(
 class _How(NamedTuple):
     question: str
     nothing: str
-    """What is said where no context is meant."""
+    """The message if no context is affected."""
     about: Mapping[str, Any]
     dry_run: bool
     yes: bool
@@ -125,9 +122,9 @@ class _How(NamedTuple):
 async def _intervene(
     settings: Settings, how: _How, controls: Callable[[int], Sequence[tuple[int, Control]]]
 ) -> None:
-    """Try control records on a copy of the table; ask; send them.
+    """Apply control records to a copy of the table, ask for confirmation, and send them.
 
-    `controls`: a number of partitions to which of them gets what.
+    `controls` returns (partition, record) pairs for a number of partitions.
     """
     from replay.log.live_table import read_whole_table
     from replay.rebuild.seed_rehearsal import rehearse
@@ -138,7 +135,7 @@ async def _intervene(
     epoch = await read_epoch(settings.kafka)
     tables = await read_whole_table(settings.kafka, epoch)
     said = controls(epoch.partitions)
-    tried = rehearse(tables, epoch, rules_of(settings), said, time.time_ns() // 1_000_000)
+    tried = rehearse(tables, epoch, rules_of(settings), said, now_ms())
     found = {**how.about, "contexts": tried.contexts, "refused": tried.refused}
     for reason in tried.refused:
         say(f"would be refused: {reason}")
@@ -150,7 +147,7 @@ async def _intervene(
             raise typer.Exit(FAILURE)
         return
     confirm(how.question.format(tried.contexts), how.yes)
-    # A value of a version that the log never had would take none of what follows.
+    # Redis ignores updates older than its value, even if that version was never in the log.
     await repair_or_say(settings, epoch, tables)
     offsets: dict[int, int] = {}
     key = operators_key(settings)
@@ -162,10 +159,10 @@ async def _intervene(
 
 
 def _end_without(how: _How) -> NoReturn:
-    """End the command, which is about no context, with exit code 1."""
+    """Exit with 1, because no context is affected."""
     if how.json:
         show_json({**how.about, "contexts": 0, "refused": [], "sent": False})
-    say(f"error: {how.nothing}; nothing is sent")
+    say(f"error: {how.nothing}; nothing was sent")
     raise typer.Exit(FAILURE)
 
 

@@ -1,4 +1,4 @@
-"""`headstart thresholds show|history`: what one context is told, why, and how it came to it."""
+"""`headstart thresholds show|history`: one context's threshold, the reason, and its changes."""
 
 from __future__ import annotations
 
@@ -10,54 +10,48 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.config.threshold import Domain, Further, User, WorkflowType, path_of, warn_of_unknown
-from cli.support.options import Data, Json, Limit, Postgres, Redis, Since, Tenant
-from cli.support.output import printable, put, require_found, say, show_json, show_table
-from cli.support.times import now_ms, shown_moment, since_ms
+from cli.support.context_options import ContextOptions
+from cli.support.options import Json, Limit, PostgresOptions, RedisOptions, Since
+from cli.support.output import percent, printable, put, require_found, say, show_json, show_table
+from cli.support.times import now_ms, parse_since, shown_moment
 from cli.support.unreadable import described, say_unreadable
 
 if TYPE_CHECKING:
     from console.inspection.explain import Explanation
 
-Tool = Annotated[str | None, typer.Option(help="The tool that is guessed.")]
+Tool = Annotated[str | None, typer.Option(help="The guessed tool.")]
 _PLOT_ROWS = 10
 _SAID = {"speculative": "started early", "suggestion": "suggested", "explicit": "asked"}
-"""The answers of `learners.modes` as people say them."""
+"""Labels for the answers of `learners.modes`."""
 
 
 def show(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
     tool: Tool = None,
-    tenant: Tenant = "default",
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    context: ContextOptions,
+    options: RedisOptions,
     json: Json = False,
 ) -> None:
-    """Show the threshold that an executor is told for one context, and why.
+    """Show the threshold that executors read for one context, and the reason for it.
 
-    Which level answers, on what evidence, how it is calibrated, when it last learned, how often
-    each of the three answers was wrong there, and which overrides are in force, the most specific
-    first.
+    Shows the level that it comes from, its evidence and calibration, when it last learned, how
+    often each of the three answers was wrong, and the overrides in force, the most specific first.
 
     Example: headstart thresholds show --workflow-type refund --domain retail --user u7
     """
     from console.inspection.explain import explain
-    from settings import read_settings
 
-    settings = read_settings(redis=redis, data=data)
-    paths = _paths(path_of(settings, workflow_type, domain, user, context), workflow_type)
-    asked = explain(settings.redis, tenant, workflow_type, paths, tool, now_ms())
-    found = asyncio.run(asked)
+    settings = options.read()
+    tenant, workflow_type = context.tenant, context.workflow_type
+    paths = _paths(context.path(settings), workflow_type)
+    found = asyncio.run(explain(settings.redis, tenant, workflow_type, paths, tool, now_ms()))
     if all(level.outcomes is None for level in found.levels):
-        warn_of_unknown(settings, tenant, workflow_type)
+        context.note_unknown(settings)
     if json:
         show_json(_described(found))
         return
-    told = found.threshold
-    put(f"speculate {told.speculate:.4f}  suggest {told.suggest:.4f}")
+    threshold = found.threshold
+    put(f"speculate {threshold.speculate:.4f}  suggest {threshold.suggest:.4f}")
     _show_why(found)
 
 
@@ -91,13 +85,13 @@ def _show_why(found: Explanation) -> None:
 
 
 def _show_metrics(metrics: Mapping[str, Any]) -> None:
-    """Print what happened where a level answers: false positives and negatives of each answer."""
+    """Print false positives and negatives of each answer at the level that answers."""
     modes = metrics["modes"]
     show_table(
         ("what was done", "outcomes", "wrong (FP)", "right, not started (FN)"),
         [
-            (said, f"{modes[mode]['outcomes']:.0f}", _percent(modes[mode]["fp"]),
-             _percent(modes[mode]["fn"]))
+            (said, f"{modes[mode]['outcomes']:.0f}", percent(modes[mode]["fp"]),
+             percent(modes[mode]["fn"]))
             for mode, said in _SAID.items()
         ],
     )  # fmt: skip
@@ -106,10 +100,6 @@ def _show_metrics(metrics: Mapping[str, Any]) -> None:
     means.append(f"saved {metrics['saved_ms']:,.0f} ms, wasted {metrics['wasted_ms']:,.0f} ms")
     means.append(f"{metrics['feedback_accepted']} of {metrics['feedback']} verdicts accept")
     put(f"  {'; '.join(means)}")
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
 
 
 def _number(value: float | None, form: str) -> str:
@@ -121,11 +111,11 @@ def _described(found: Explanation) -> dict[str, Any]:
 
     from console.inspection.explain import sentences
 
-    told = found.threshold
+    threshold = found.threshold
     return {
-        **told._asdict(),
-        "calibration": told.calibration and told.calibration._asdict(),
-        "override": told.override and told.override._asdict(),
+        **threshold._asdict(),
+        "calibration": threshold.calibration and threshold.calibration._asdict(),
+        "override": threshold.override and threshold.override._asdict(),
         "available": True,
         "learner": found.value.get("learner"),
         "gain_ms": found.value.get("gain"),
@@ -141,29 +131,24 @@ def _described(found: Explanation) -> dict[str, Any]:
 
 
 def history(
-    workflow_type: WorkflowType,
-    domain: Domain = None,
-    user: User = None,
-    context: Further = None,
-    tenant: Tenant = "default",
     since: Since = None,
     limit: Limit = 100,
-    postgres: Postgres = None,
-    data: Data = None,
+    *,
+    context: ContextOptions,
+    options: PostgresOptions,
     json: Json = False,
 ) -> None:
-    """Show how a context's threshold moved: a plot, and its newest changes, oldest first.
+    """Plot a context's threshold over time and list its newest changes, oldest first.
 
     Example: headstart thresholds history --workflow-type refund --domain retail --since 7d
     """
-    from settings import read_settings
     from sinks.postgres.queries import history_of_context
     from sinks.postgres.reading import reading_postgres
 
-    settings = read_settings(postgres=postgres, data=data)
-    path = path_of(settings, workflow_type, domain, user, context)
-    path = path or _paths("", workflow_type)[0]
-    begin = since_ms(since)
+    settings = options.read()
+    tenant = context.tenant
+    path = context.path(settings) or _paths("", context.workflow_type)[0]
+    begin = parse_since(since)
 
     async def run() -> list[dict[str, Any]]:
         async with reading_postgres(settings.postgres) as connection:
@@ -195,7 +180,7 @@ def _plot(values: list[float]) -> None:
 
 
 def _paths(path: str, workflow_type: str) -> list[str]:
-    """Return the paths of a context, coarse to fine; an empty one is the workflow type's."""
+    """Return the paths of a context, coarse to fine; an empty path is the workflow type's."""
     from headstart.keys import context_paths
 
     if not path:
@@ -205,7 +190,7 @@ def _paths(path: str, workflow_type: str) -> list[str]:
 
 
 def _named(override: Mapping[str, Any]) -> str:
-    """Return an override on one line, without what it does not say."""
+    """Return an override on one line, without empty fields."""
     said = {**override, "until": shown_moment(override["until"])}
     said["path"] = said["path"] or "the whole workflow type"
     return ", ".join(

@@ -1,1 +1,1 @@
-"""The running system seen from outside: what it does now, whether it is well, and what ails it."""
+"""Inspects a running system from outside: its state, its health and its problems."""

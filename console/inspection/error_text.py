@@ -1,4 +1,4 @@
-"""Why a service did not answer, in a few words: what clients say is long, and each says it anew."""
+"""Shortens the errors of service clients, which are long and differ between clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNREACHABLE: Final = (BrokerUnreachable, DatabaseUnreachable)
 
 
 def short_error(error: BaseException) -> str:
-    """Return why, in a few words where they are known, else the error's own, without passwords."""
+    """Return a short text for a known error, else the error's first line; without passwords."""
     if isinstance(error, TimeoutError):
         return SILENT
     if isinstance(error, DatabaseUnreachable) and error.trouble is not None:
@@ -41,7 +41,7 @@ def short_error(error: BaseException) -> str:
 
 
 async def unreachable_why(kafka: str, seconds: float = 3.0) -> str | None:
-    """Return why no broker of `host:port[,host:port]` takes a connection; None: one does."""
+    """Return why no broker of `host:port[,host:port]` accepts a connection, or None."""
     why = "it is not of the form host:port"
     for server in kafka.split(","):
         host, _, port = server.strip().rpartition(":")

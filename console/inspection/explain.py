@@ -1,7 +1,7 @@
-"""Why a context is told what it is told: which level answers, on what evidence, since when.
+"""Explains a context's threshold: the level it comes from, its evidence and its age.
 
-One question to Redis, and one for the tenant's default where nothing else is known; the answer is
-made of it as a reader makes it (headstart.thresholds.threshold).
+Reads Redis once, and again for the tenant's default if no level is known; resolves the threshold
+as a reader does (headstart.thresholds.threshold).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from topics.schema.json_schema import Counts
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a context's path; `outcomes` None: nothing is known of it."""
+    """One level of a context's path; `outcomes` is None if nothing was learned there."""
 
     path: str
     speculate: float | None
@@ -35,20 +35,20 @@ class Level:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a context is told, and why. `overrides`: in force there, the most specific first."""
+    """A context's threshold and reasons; `overrides`: those in force, the most specific first."""
 
     threshold: Threshold
     levels: tuple[Level, ...]
     overrides: Sequence[Mapping[str, Any]]
     value: Mapping[str, Any]
-    """What is served of the level that answers; empty where none does."""
+    """The served value of the level that answers; empty if none does."""
     now: int
     unreadable: Sequence[UnreadableFields] = ()
-    """What is served there and cannot be read."""
+    """Served values that cannot be read."""
 
     @property
     def metrics(self) -> dict[str, Any] | None:
-        """Hits, misses, what was saved and wasted, at the level that answers."""
+        """Hits, misses, time saved and wasted at the level that answers."""
         counts = None if self.threshold.level == DEFAULT_PATH else self.value.get("counts")
         return metrics(msgspec.convert(counts, Counts)) if counts else None
 
@@ -62,20 +62,20 @@ class Explanation:
 async def explain(
     redis: str, tenant: str, workflow_type: str, paths: Sequence[str], tool: str | None, now: int
 ) -> Explanation:
-    """Ask Redis. `paths`: of the context, coarse to fine. Raises `RedisUnreachable`."""
-    told: list[UnreadableFields] = []
-    values, overrides = await served_chain(redis, tenant, workflow_type, paths, told)
-    found = replace(explained(values, overrides, paths, tool, now), unreadable=told)
+    """Read Redis. `paths`: the context's, coarse to fine. Raises `RedisUnreachable`."""
+    unreadable: list[UnreadableFields] = []
+    values, overrides = await served_chain(redis, tenant, workflow_type, paths, unreadable)
+    found = replace(explained(values, overrides, paths, tool, now), unreadable=unreadable)
     if found.threshold.known:
         return found
-    default, _none = await served_chain(redis, tenant, "", [DEFAULT_PATH], told)
+    default, _none = await served_chain(redis, tenant, "", [DEFAULT_PATH], unreadable)
     return with_default(found, default[0])
 
 
 def explained(
     values: Sequence[Any], stored: object, paths: Sequence[str], tool: str | None, now: int
 ) -> Explanation:
-    """Return the explanation of what was served; `stored`: the overrides. Pure."""
+    """Return the explanation of served values; `stored`: the overrides. Pure."""
     found = [read_value(value) for value in values]
     threshold = resolve(paths[::-1], found[::-1])
     levels = []
@@ -97,7 +97,7 @@ def explained(
 
 
 def with_default(found: Explanation, value: Any) -> Explanation:
-    """Return the explanation where only a tenant's default, as it is served, may be known."""
+    """Return the explanation with the tenant's default, if one is served."""
     default = resolve([DEFAULT_PATH], [read_value(value)])
     if not default.known:
         return found
@@ -105,28 +105,28 @@ def with_default(found: Explanation, value: Any) -> Explanation:
 
 
 def sentences(explanation: Explanation) -> Iterator[str]:
-    """Yield why, one reason a line."""
-    told, learned = explanation.threshold, explanation.value
-    if told.override is not None:
-        named = {"speculate": told.override.speculate, "suggest": told.override.suggest}
+    """Yield the reasons, one line each."""
+    threshold, learned = explanation.threshold, explanation.value
+    if threshold.override is not None:
+        named = {"speculate": threshold.override.speculate, "suggest": threshold.override.suggest}
         what = ", ".join(f"{name} {value:g}" for name, value in named.items() if value is not None)
-        why = f" ({told.override.reason})" if told.override.reason else ""
-        yield f"an override of {told.override.by or 'somebody'} sets {what}{why}"
-    if not told.known:
-        yield "nothing is learned of this context or those above it: the default answers"
+        why = f" ({threshold.override.reason})" if threshold.override.reason else ""
+        yield f"an override of {threshold.override.by or 'unknown'} sets {what}{why}"
+    if not threshold.known:
+        yield "nothing was learned for this context or those above it: the default answers"
         return
-    if told.level == DEFAULT_PATH:
-        yield "nothing is learned here: the default of the tenant's other workflow types answers"
-        yield from _worth(told, learned)
+    if threshold.level == DEFAULT_PATH:
+        yield "nothing was learned here: the tenant's default from its other workflow types answers"
+        yield from _worth(threshold, learned)
         return
-    finer = explanation.levels[-1].path
-    where = "the context itself" if told.level == finer else "a level above, as finer ones know"
-    yield f"{told.level} answers ({where}{'' if told.level == finer else ' nothing yet'})"
+    own = threshold.level == explanation.levels[-1].path
+    where = "the context itself" if own else "a level above, as finer ones know nothing yet"
+    yield f"{threshold.level} answers ({where})"
     yield from _evidence(explanation)
-    yield from _worth(told, learned)
+    yield from _worth(threshold, learned)
 
 
-def _worth(told: Threshold, learned: Mapping[str, Any]) -> Iterator[str]:
+def _worth(threshold: Threshold, learned: Mapping[str, Any]) -> Iterator[str]:
     gain, cost = learned.get("gain") or 0.0, learned.get("cost") or 0.0
     if gain > 0 and cost > 0:
         needed = cost / (cost + gain)
@@ -134,23 +134,24 @@ def _worth(told: Threshold, learned: Mapping[str, Any]) -> Iterator[str]:
             f"a hit saves {gain:,.0f} ms and a miss wastes {cost:,.0f} ms: a guess must be right "
             f"with probability {needed:.2f}"
         )
-    elif told.calibration is not None:
+    elif threshold.calibration is not None:
         unknown = " or ".join(name for name, ms in (("gain", gain), ("cost", cost)) if ms <= 0)
         yield (
             f"no {unknown} is logged at this level: the average of the level above counts from "
             "when this one began, for a workflow type that of the tenant's default; if neither is "
             f"known there, a guess must be right with probability {TARGET:.2f}"
         )
-    if told.calibration is not None:
+    if threshold.calibration is not None:
         right = [
-            f"{probability(told.calibration, p):.0%} of those with {p}" for p in (0.5, 0.7, 0.9)
+            f"{probability(threshold.calibration, p):.0%} of those with {p}"
+            for p in (0.5, 0.7, 0.9)
         ]
         yield f"calibration: right are {', '.join(right)} confidence"
 
 
 def _evidence(explanation: Explanation) -> Iterator[str]:
-    told, found = explanation.threshold, explanation.metrics
-    parts = [f"{told.outcomes:,} outcomes"]
+    threshold, found = explanation.threshold, explanation.metrics
+    parts = [f"{threshold.outcomes:,} outcomes"]
     if found is not None:
         parts.append(f"{found['hits']:,} hits and {found['misses']:,} misses of what was started")
         net = (found["saved_ms"] - found["wasted_ms"]) / 1000

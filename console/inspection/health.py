@@ -1,4 +1,4 @@
-"""Whether a system is well, in one line. Pure."""
+"""Summarises a system's health in one line. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from processing.worker_report import WORKERS
 from topics.kafka.transactions import LONG_S, OpenTransaction, long_open
 
 STILL_S: Final = 30.0
-"""A group that lags and has come no further for so long is stuck."""
+"""A group that lags and makes no progress for this long is stuck."""
 _MOST_HELD: Final = 3
-"""Open transactions that are told one by one."""
+"""Most open transactions to list."""
 _SERVICES: Final = {"kafka": "Kafka", "postgres": "Postgres", "redis": "Redis"}
 
 
 @dataclass(frozen=True)
 class HealthSummary:
-    """`reasons`: what is wrong, services first. `note`: what it does, where nothing is wrong."""
+    """`reasons`: the problems, services first. `note`: the activity of a healthy system."""
 
     reasons: tuple[str, ...]
     note: str = ""
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self.reasons
 
     def __str__(self) -> str:
@@ -38,37 +38,39 @@ class HealthSummary:
 
 
 def assess(
-    look: SystemSnapshot, *, still_s: float = 0.0, workers: Sequence[str] = WORKERS
+    snapshot: SystemSnapshot, *, still_s: float = 0.0, workers: Sequence[str] = WORKERS
 ) -> HealthSummary:
-    """Judge one look. `still_s`: seconds for which records have waited without any progress.
+    """Assess a snapshot. `still_s`: seconds for which records have waited without progress.
 
-    `workers`: the names of which one must be running.
+    `workers`: names of which at least one worker each must run.
     """
-    reasons = [f"{_SERVICES[each.service]}: {each.error}" for each in look.services if not each.ok]
+    reasons = [
+        f"{_SERVICES[each.service]}: {each.error}" for each in snapshot.services if not each.ok
+    ]
     for name in workers:
-        reasons += _missing(name, [each for each in look.workers if each.name == name])
-    if look.log:  # nobody can work it off, so it is no lag
-        reasons += _held(long_open(look.log.open, look.at), look.at)
-        reasons += [each.what for each in without_owner(look.groups, look.log.groups)]
-    if look.lag and still_s > STILL_S:
-        reasons.append(f"{look.lag:,} records wait and nothing moved for {still_s:.0f} s")
-    return HealthSummary(tuple(reasons), "" if reasons else _note(look))
+        reasons += _missing(name, [each for each in snapshot.workers if each.name == name])
+    if snapshot.log:  # not counted as lag: no worker can read past it
+        reasons += _held(long_open(snapshot.log.open, snapshot.at), snapshot.at)
+        reasons += [each.what for each in without_owner(snapshot.groups, snapshot.log.groups)]
+    if snapshot.lag and still_s > STILL_S:
+        reasons.append(f"{snapshot.lag:,} records wait and nothing moved for {still_s:.0f} s")
+    return HealthSummary(tuple(reasons), "" if reasons else _note(snapshot))
 
 
 def _held(found: Sequence[OpenTransaction], now: float) -> list[str]:
-    """Return what is told of open transactions: of the oldest, and how many more there are."""
+    """Return lines for the oldest open transactions, and one with the number of others."""
     oldest = sorted(found, key=lambda each: -each.age_s(now))
-    told = [each.described(now) for each in oldest[:_MOST_HELD]]
-    if more := len(oldest) - len(told):
-        told.append(
+    lines = [each.described(now) for each in oldest[:_MOST_HELD]]
+    if more := len(oldest) - len(lines):
+        lines.append(
             f"and {more:,} more partitions with transactions open for more than {LONG_S:.0f} s "
             "(`headstart status --json` lists all)"
         )
-    return told
+    return lines
 
 
 def _missing(name: str, there: Sequence[Worker]) -> Iterable[str]:
-    """Yield what is wrong with the workers of one name; a namesake's end harms no one."""
+    """Yield problems of the workers of one name; one that ended is none if another runs."""
     if not there:
         yield f"no worker {name}"
     elif not any(each.running for each in there):
@@ -78,7 +80,7 @@ def _missing(name: str, there: Sequence[Worker]) -> Iterable[str]:
             yield f"worker {name} {trouble}"
 
 
-def _note(look: SystemSnapshot) -> str:
-    if look.lag:
-        return f"catching up: {look.lag:,} records to go"
-    return "everything is taken in" if look.log else ""
+def _note(snapshot: SystemSnapshot) -> str:
+    if snapshot.lag:
+        return f"catching up: {snapshot.lag:,} records to go"
+    return "everything is taken in" if snapshot.log else ""

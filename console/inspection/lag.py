@@ -1,4 +1,4 @@
-"""What flows: how long the log is, how far each group has come, what was refused; read only."""
+"""Reads the log's length, each group's progress and the number of dead letters."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _TOPICS = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, EPOCHS)
 
 @dataclass(frozen=True)
 class LogState:
-    """What the broker says: `learned` are the offsets that the threshold group has committed.
+    """The broker's state; `learned`: the offsets committed by the threshold group.
 
-    `open`: the oldest open transaction of each partition that has one; `groups`: the state of each
-    group of which the broker says it.
+    `open`: the oldest open transaction per partition; `groups`: the groups whose state the broker
+    returns.
     """
 
     epoch: int
@@ -46,7 +46,7 @@ class LogState:
 
     @property
     def records(self) -> int:
-        """Records that `headstart.events` has ever had in this epoch."""
+        """Records ever written to `headstart.events` in this epoch."""
         return sum(self.topics[EVENTS.name].end.values())
 
     @property
@@ -56,7 +56,7 @@ class LogState:
 
     @property
     def waiting_letters(self) -> int:
-        """Dead letters that were neither replayed nor dropped, about."""
+        """Approximate number of dead letters neither replayed nor dropped."""
         return waiting_letters(self.topics)
 
     @property
@@ -67,7 +67,7 @@ class LogState:
 
 @dataclass(frozen=True)
 class SinkProgress:
-    """How far the sinks are, by group and partition; `events` is Postgres' own estimate."""
+    """The sinks' offsets by group and partition; `events` is Postgres' estimate."""
 
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     events: int = 0
@@ -75,7 +75,7 @@ class SinkProgress:
 
 @dataclass(frozen=True)
 class GroupLag:
-    """Records that a group has yet to take in, by partition of its topic."""
+    """Records that a group has not yet processed, by partition of its topic."""
 
     group: str
     topic: str
@@ -83,12 +83,12 @@ class GroupLag:
 
     @property
     def total(self) -> int:
-        """All partitions together."""
+        """The sum over partitions."""
         return sum(self.lag.values())
 
 
 class Log:
-    """Asks the broker, again and again; remembers the epoch while offsets only grow."""
+    """Reads the log's state repeatedly; caches the epoch while offsets only grow."""
 
     def __init__(self, kafka: str) -> None:
         self._kafka = kafka
@@ -96,9 +96,10 @@ class Log:
         self._end: Mapping[int, int] = {}
 
     async def ask(self) -> LogState:
-        """Return the state. Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged`.
+        """Return the state.
 
-        And `LogTruncated`, very rarely: see `open_transactions`.
+        Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged` and, rarely,
+        `LogTruncated`: see `open_transactions`.
         """
         names = [topic.name for topic in (*_TOPICS, COMMANDS)]  # for its transactions only
         states = await describe_topics(self._kafka, names)
@@ -108,18 +109,28 @@ class Log:
         if self._epoch is None or any(end.get(p, 0) < at for p, at in self._end.items()):
             self._epoch = await read_epoch(self._kafka)
         self._end = end
-        learned, groups = await asyncio.gather(
-            committed_offsets(self._kafka, THRESHOLDS_GROUP, EVENTS.name, len(end)),
-            describe_groups(self._kafka, (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP)),
-        )
         open_now = await open_transactions(self._kafka, states.values())
-        return LogState(self._epoch.number, states, learned, open_now, groups)
+        return await ask_groups(self._kafka, self._epoch.number, states, open_now)
+
+
+async def ask_groups(
+    kafka: str,
+    epoch: int,
+    topics: Mapping[str, TopicState],
+    open_now: Sequence[OpenTransaction] = (),
+) -> LogState:
+    """Ask how far the groups are in the log that `topics` describes."""
+    learned, groups = await asyncio.gather(
+        committed_offsets(kafka, THRESHOLDS_GROUP, EVENTS.name, topics[EVENTS.name].partitions),
+        describe_groups(kafka, (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP)),
+    )
+    return LogState(epoch, topics, learned, open_now, groups)
 
 
 async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> SinkProgress:
-    """Return how far the sinks are; nothing of offsets without an epoch.
+    """Return the sinks' progress, without offsets if `epoch` is None.
 
-    Raises psycopg's errors where the schema is not there; see `reporting_schema_errors`.
+    Raises psycopg's errors if the schema is missing; see `reporting_schema_errors`.
     """
     offsets = {}
     if epoch is not None:
@@ -129,7 +140,7 @@ async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> Sin
 
 
 def lags(log: LogState, stored: SinkProgress | None) -> list[GroupLag]:
-    """Return the lag of each group that is known of."""
+    """Return the lag of each group whose offsets are known."""
     reached = {THRESHOLDS_GROUP: log.learned, **(stored.offsets if stored else {})}
     of = {EPISODES_GROUP: EVENTS, THRESHOLDS_GROUP: EVENTS, HISTORY_GROUP: THRESHOLDS}
     return [
@@ -147,7 +158,7 @@ def _behind(topic: TopicState, reached: Mapping[int, int]) -> dict[int, int]:
 
 
 def waiting_letters(topics: Mapping[str, TopicState]) -> int:
-    """Return about how many dead letters were neither replayed nor dropped. Pure."""
+    """Return the approximate number of dead letters neither replayed nor dropped. Pure."""
     refused, handled = (
         _held(topics[topic.name]) if topic.name in topics else 0
         for topic in (DEAD_LETTERS, HANDLED)

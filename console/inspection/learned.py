@@ -1,4 +1,4 @@
-"""What was learned, summed up from what Redis serves: contexts, hits, time saved and wasted."""
+"""Sums up the values that Redis serves: contexts, hits, time saved and wasted."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sinks.redis.queries import UnreadableFields, served_thresholds
 from topics.schema.json_schema import Counts
 
 KEPT: Final = 60
-"""Values of a threshold's course that are kept."""
+"""Values to keep of a threshold's history."""
 _ACTIVE_MS: Final = 60_000
 _FIELDS: Final = Counts.__struct_fields__
 
 
 @dataclass(frozen=True)
 class LearnedContext:
-    """A context as it is served."""
+    """The served value of a context."""
 
     tenant: str
     path: str
@@ -31,7 +31,7 @@ class LearnedContext:
 
 @dataclass(frozen=True)
 class LearnedSummary:
-    """Sums over all tenants. Times in ms: what right guesses saved, and wrong ones wasted."""
+    """Sums over tenants. Times in ms: saved by right guesses, wasted by wrong ones."""
 
     contexts: int = 0
     outcomes: int = 0
@@ -40,38 +40,38 @@ class LearnedSummary:
     saved_ms: float = 0.0
     wasted_ms: float = 0.0
     leading: tuple[LearnedContext, ...] = ()
-    """Those that learned in the newest minutes, and of these the ones with the most outcomes."""
+    """The most recently learned contexts (by minute), most outcomes first."""
     unreadable: tuple[UnreadableFields, ...] = ()
-    """Values that cannot be read, and are in no sum."""
+    """Values that cannot be read, which no sum includes."""
 
     @property
     def hit_rate(self) -> float | None:
-        """Hits of what was speculated on; None where nothing was."""
+        """Share of hits among started calls; None without any."""
         begun = self.hits + self.misses
         return self.hits / begun if begun else None
 
     @property
     def net_ms(self) -> float:
-        """What speculation was worth."""
+        """Time saved minus time wasted."""
         return self.saved_ms - self.wasted_ms
 
 
 def counts_of(served: Mapping[str, Any]) -> Counts:
-    """Return the counts of a served value; those of an older version are zeros."""
+    """Return the counts of a served value; zeros for a value of an older version."""
     return Counts(**dict(zip(_FIELDS, served.get("counts") or (), strict=False)))
 
 
 async def ask_learned(redis: str, tenant: str | None = None, leading: int = 8) -> LearnedSummary:
-    """Return what is served, of one tenant where named. Raises `RedisUnreachable`."""
-    told: list[UnreadableFields] = []
-    found = await summed(served_thresholds(redis, tenant, unreadable=told), leading)
-    return replace(found, unreadable=tuple(told))
+    """Return the sums of all served values, or a tenant's. Raises `RedisUnreachable`."""
+    unreadable: list[UnreadableFields] = []
+    found = await summed(served_thresholds(redis, tenant, unreadable=unreadable), leading)
+    return replace(found, unreadable=tuple(unreadable))
 
 
 async def ask_moves(
     connection: AsyncConnection[Any], contexts: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], list[float]]:
-    """Return how the thresholds of contexts (tenant, path) moved of late, oldest first."""
+    """Return recent thresholds of contexts (tenant, path), oldest first."""
     found: dict[tuple[str, str], list[float]] = {}
     for key in contexts:
         changes = await history_of_context(connection, *key, limit=KEPT)
@@ -80,7 +80,7 @@ async def ask_moves(
 
 
 async def summed(served: AsyncIterable[Mapping[str, Any]], leading: int) -> LearnedSummary:
-    """Sum served values up: an outcome counts at every level, so only workflow types are added."""
+    """Sum served values; only workflow types, since an outcome counts at every level."""
     contexts = outcomes = hits = misses = saved = wasted = 0
     first: list[tuple[int, int, str, str, float]] = []
     async for each in served:

@@ -1,4 +1,4 @@
-"""Partitions whose records wait and that no member of the group owns. Pure."""
+"""Finds partitions with waiting records that no group member owns. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from topics.kafka.groups import GroupState
 
 
 class Unowned(NamedTuple):
-    """What no worker takes in, and what to do."""
+    """Partitions that no worker reads, and the remedy."""
 
     what: str
     remedy: str
 
 
 def without_owner(lags: Iterable[GroupLag], states: Mapping[str, GroupState]) -> Iterator[Unowned]:
-    """Yield what no member of its group takes in, where records wait.
+    """Yield partitions with waiting records that no member of their group owns.
 
-    `states`: by group; one that is not there is not known, and not told of.
+    `states`: by group; a group without a state is skipped.
     """
     for each in lags:
         state = states.get(each.group)

@@ -1,4 +1,4 @@
-"""Whether Postgres and Redis answer, in which version, and if not why. Writes nothing."""
+"""Asks Postgres and Redis for their versions. Read-only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinks.connections import connect_postgres, postgres_address, redis_client
 
 @dataclass(frozen=True)
 class ServiceAnswer:
-    """What one service said. `error`: why it did not, in one line without passwords."""
+    """A service's answer. `error`: why there is none, in one line without passwords."""
 
     service: str
     address: str
@@ -34,18 +34,18 @@ class ServiceAnswer:
 async def answer_of(
     service: str, address: str, ask: Callable[[], Awaitable[str | None]]
 ) -> ServiceAnswer:
-    """Ask a service for its version; what goes wrong becomes the answer's error."""
+    """Ask a service for its version; an exception becomes the answer's error."""
     began = time.perf_counter()
     version = error = None
     try:
         version = await ask()
-    except Exception as failed:  # whatever it was, the service did not answer as it should
+    except Exception as failed:  # any error means that the service is not usable
         error = short_error(failed)
     return ServiceAnswer(service, address, version, error, (time.perf_counter() - began) * 1e3)
 
 
 class AskedPostgres:
-    """Postgres, asked over one connection that the first question opens."""
+    """A connection to Postgres, opened by the first query."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn

@@ -1,4 +1,4 @@
-"""One look at a whole system; what does not answer is left out, and its reason kept."""
+"""Takes snapshots of a whole system; of a service that does not answer it has the reason."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from sinks.postgres.reading import reporting_schema_errors
 from sinks.postgres.rights import require_rights_to_store
 
 ANSWER_S: Final = 8.0
-"""How long a service may take before it counts as away."""
+"""Timeout of a service's answer."""
 _REST: Final = 10
-"""To read everything that Redis serves may take one part in so many of its time."""
+"""Reading all values from Redis takes at most one part in this many of the time."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class SystemSnapshot:
-    """What was seen at one moment, Unix seconds; None where it could not be seen."""
+    """The system's state at a time, in Unix seconds; None for parts that did not answer."""
 
     at: float
     services: tuple[ServiceAnswer, ...]
@@ -40,8 +40,7 @@ class SystemSnapshot:
     stored: SinkProgress | None = None
     learned: LearnedSummary | None = None
     moves: Mapping[tuple[str, str], list[float]] = field(default_factory=dict)
-    """How thresholds moved until now, oldest first, of leading contexts (tenant, path) that are new
-    among them."""
+    """Past thresholds, oldest first, of contexts (tenant, path) that are newly leading."""
 
     @property
     def answered(self) -> bool:
@@ -50,34 +49,34 @@ class SystemSnapshot:
 
     @property
     def groups(self) -> list[GroupLag]:
-        """How far behind each group is, as far as that is known."""
+        """The lag of each group, as far as it is known."""
         return lags(self.log, self.stored) if self.log else []
 
     @property
     def lag(self) -> int:
-        """Records that wait, of all groups together."""
+        """Waiting records of all groups."""
         return sum(group.total for group in self.groups)
 
 
 class SystemObserver:
-    """Looks again and again; `tenant`: whose contexts count, None: everybody's."""
+    """Takes snapshots repeatedly, of one tenant's contexts or all."""
 
     def __init__(
         self, target: InspectionTarget, *, tenant: str | None = None, contexts: bool = True
     ) -> None:
-        """`contexts`: whether to read what Redis serves, too."""
+        """`contexts`: whether to read the values that Redis serves."""
         self._target, self._tenant, self._contexts = target, tenant, contexts
         self._log = Log(target.kafka)
         self._learned: LearnedSummary | None = None
         self._learn_at = 0.0
-        self._told: set[tuple[str, str]] = set()
+        self._known: set[tuple[str, str]] = set()
 
-    async def look(self) -> SystemSnapshot:
-        """Look once: at most some seconds. Raises nothing for a service that does not answer."""
+    async def take(self) -> SystemSnapshot:
+        """Take a snapshot, within seconds. A service that does not answer raises nothing."""
         async with AskedPostgres(self._target.postgres) as asked:
-            return await self._look(asked)
+            return await self._take(asked)
 
-    async def _look(self, asked: AskedPostgres) -> SystemSnapshot:
+    async def _take(self, asked: AskedPostgres) -> SystemSnapshot:
         postgres, redis, (log, kafka_error), workers = await asyncio.gather(
             _bounded(asked.answer(), "postgres", self._target.postgres),
             _bounded(ask_redis(self._target), "redis", self._target.redis),
@@ -109,9 +108,9 @@ class SystemObserver:
     async def _moves(
         self, connection: AsyncConnection[Any], learned: LearnedSummary
     ) -> dict[tuple[str, str], list[float]]:
-        new = {(each.tenant, each.path) for each in learned.leading} - self._told
+        new = {(each.tenant, each.path) for each in learned.leading} - self._known
         found, _error = await _tried(lambda: ask_moves(connection, new))
-        self._told |= found.keys() if found else set()
+        self._known |= found.keys() if found else set()
         return found or {}
 
     async def _learn(self) -> LearnedSummary:
@@ -135,7 +134,7 @@ async def _tried(ask: Callable[[], Awaitable[T]], kafka: str = "") -> tuple[T | 
             return await ask(), None
     except BrokerUnreachable as error:
         return None, await unreachable_why(kafka) or short_error(error)
-    except Exception as error:  # each client has its own; a look shows it and goes on
+    except Exception as error:  # clients raise many types; the snapshot shows it
         return None, short_error(error)
 
 

@@ -1,6 +1,6 @@
-"""Numbers as characters: a line of bars, and a plot of several lines. Pure.
+"""Draws numbers as text: a sparkline, and a plot of several lines. Pure.
 
-Each in block characters, and in ASCII for a terminal that has no others.
+Uses block characters, or ASCII for terminals without them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def sparkline(
     low: float | None = None,
     high: float | None = None,
 ) -> str:
-    """Return the last `width` values as one character each, at most.
+    """Return the last `width` values at most, as one character each.
 
-    From the lowest to the highest of them, unless `low` and `high` say otherwise; values that are
-    all the same are a line in the middle.
+    The scale is from the lowest to the highest, or `low` to `high`; equal values are drawn in the
+    middle.
     """
     marks = ASCII if ascii_only else BLOCKS
     shown = values[-width:] if width > 0 else ()
@@ -47,7 +47,7 @@ def plot(
 ) -> list[str]:
     """Return `height` lines of a column per value, at most `width`, with the scale on the left.
 
-    More values than columns are averaged, so that the whole course is seen.
+    More values than columns are averaged, so that all are shown.
     """
     scale_width = 6
     columns = max(1, width - scale_width - 1)

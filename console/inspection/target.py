@@ -1,4 +1,4 @@
-"""What is watched: addresses and a data directory, as plain values."""
+"""The system to inspect: addresses and a data directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look as lines of text, for any width and height. Pure: colours are the terminal's affair."""
+"""Formats a snapshot as lines of text for any width and height. Pure: the terminal adds colours."""
 
 from __future__ import annotations
 
@@ -11,64 +11,64 @@ from console.inspection.sparkline import sparkline
 from console.inspection.trends import Trends
 
 WIDE: Final = 60
-"""Columns from which names are written out."""
+"""Minimum columns for full names."""
 
 
 class ScreenLine(NamedTuple):
-    """One line; `style`: what it is, for whoever colours it."""
+    """One line; `style` selects its colour."""
 
     text: str
     style: str = ""
 
 
 def screen(
-    course: Trends, width: int, height: int, *, ascii_only: bool = False
+    trends: Trends, width: int, height: int, *, ascii_only: bool = False
 ) -> list[ScreenLine]:
     """Return at most `height` lines of at most `width` columns, the most important first."""
-    look = course.look
-    if look is None:
-        return [ScreenLine(_cut("looking ...", width))]
-    verdict = assess(look, still_s=course.still_s)
-    lines = [*_verdict_lines(verdict, width), *_numbers(course, width)]
-    lines += _groups(course, width)
-    lines += _workers(course, width)
-    lines += _thresholds(course, width, ascii_only)
+    snapshot = trends.snapshot
+    if snapshot is None:
+        return [ScreenLine(_cut("loading ...", width))]
+    summary = assess(snapshot, still_s=trends.still_s)
+    lines = [*_verdict_lines(summary, width), *_numbers(trends, width)]
+    lines += _groups(trends, width)
+    lines += _workers(trends, width)
+    lines += _thresholds(trends, width, ascii_only)
     plain = (ScreenLine(fit(line.text, width, ascii_only), line.style) for line in lines)
     return list(plain)[: max(1, height)]
 
 
-def plain_line(course: Trends) -> str:
-    """Return a look on one line, for a file or a pipe."""
-    look = course.look
-    if look is None:
-        return "looking"
-    verdict = assess(look, still_s=course.still_s)
-    parts = [str(verdict), *(f"{name} {value}" for name, value, _ in _facts(course))]
+def plain_line(trends: Trends) -> str:
+    """Return a snapshot as one line, for a file or a pipe."""
+    snapshot = trends.snapshot
+    if snapshot is None:
+        return "loading"
+    summary = assess(snapshot, still_s=trends.still_s)
+    parts = [str(summary), *(f"{name} {value}" for name, value, _ in _facts(trends))]
     return "  ".join(parts)
 
 
-def _verdict_lines(verdict: HealthSummary, width: int) -> Iterator[ScreenLine]:
-    style = "good" if verdict.healthy else "bad"
-    if len(str(verdict)) <= width:
-        yield ScreenLine(str(verdict), style)
+def _verdict_lines(summary: HealthSummary, width: int) -> Iterator[ScreenLine]:
+    style = "good" if summary.healthy else "bad"
+    if len(str(summary)) <= width:
+        yield ScreenLine(str(summary), style)
         return
-    yield ScreenLine("HEALTHY" if verdict.healthy else "UNHEALTHY", style)
-    for each in verdict.reasons or (verdict.note,):
-        yield ScreenLine(f" {each}", "" if verdict.healthy else "bad")
+    yield ScreenLine("HEALTHY" if summary.healthy else "UNHEALTHY", style)
+    for each in summary.reasons or (summary.note,):
+        yield ScreenLine(f" {each}", "" if summary.healthy else "bad")
 
 
-def _facts(course: Trends) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, value, style) of what is worth a number."""
-    look = course.look
-    if look is None:
+def _facts(trends: Trends) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, value, style) of each figure."""
+    snapshot = trends.snapshot
+    if snapshot is None:
         return
-    if log := look.log:
-        yield "log", f"{log.records:,} records{_per_s(course.rate('records'))}", ""
-    if look.stored:
-        yield "stored", f"{look.stored.events:,} events{_per_s(course.rate('events'))}", ""
+    if log := snapshot.log:
+        yield "log", f"{log.records:,} records{_per_s(trends.rate('records'))}", ""
+    if snapshot.stored:
+        yield "stored", f"{snapshot.stored.events:,} events{_per_s(trends.rate('events'))}", ""
     if log:
-        yield "lag", f"{look.lag:,}", "warn" if look.lag else ""
-    if learned := look.learned:
+        yield "lag", f"{snapshot.lag:,}", "warn" if snapshot.lag else ""
+    if learned := snapshot.learned:
         yield "contexts", f"{learned.contexts:,} with {learned.outcomes:,} outcomes", ""
         rate = learned.hit_rate
         shown = "none begun" if rate is None else f"{rate:.1%} of {learned.hits + learned.misses:,}"
@@ -89,55 +89,55 @@ def _per_s(rate: float | None) -> str:
     return "" if rate is None else f" +{rate:,.0f}/s"
 
 
-def _numbers(course: Trends, width: int) -> Iterator[ScreenLine]:
+def _numbers(trends: Trends, width: int) -> Iterator[ScreenLine]:
     yield ScreenLine("")
-    for name, value, style in _facts(course):
+    for name, value, style in _facts(trends):
         yield ScreenLine(f"{name:13}{value}" if width >= WIDE else f"{name} {value}", style)
 
 
-def _groups(course: Trends, width: int) -> Iterator[ScreenLine]:
-    look = course.look
-    if look is None or not look.groups:
+def _groups(trends: Trends, width: int) -> Iterator[ScreenLine]:
+    snapshot = trends.snapshot
+    if snapshot is None or not snapshot.groups:
         return
     yield ScreenLine("")
     yield ScreenLine("lag by partition" if width >= WIDE else "lag", "head")
-    for group in look.groups:
+    for group in snapshot.groups:
         name = group.group.removeprefix("headstart-")
         each = " ".join(str(lag) for lag in group.lag.values())
         text = f"  {name:12}{group.total:>8,}  | {each}" if width >= WIDE else f" {name} {each}"
         yield ScreenLine(text, "warn" if group.total else "")
 
 
-def _workers(course: Trends, width: int) -> Iterator[ScreenLine]:
-    look = course.look
-    if look is None or not look.workers:
+def _workers(trends: Trends, width: int) -> Iterator[ScreenLine]:
+    snapshot = trends.snapshot
+    if snapshot is None or not snapshot.workers:
         return
     yield ScreenLine("")
     yield ScreenLine("workers", "head")
-    for worker in look.workers:
+    for worker in snapshot.workers:
         name = worker.name if worker.instance == "0" else f"{worker.name}-{worker.instance}"
         trouble = worker.trouble
-        progressed = course.progressed.get((worker.name, worker.instance))
+        progressed = trends.progressed.get((worker.name, worker.instance))
         if width < WIDE:
             yield ScreenLine(f" {name} {trouble or 'ready'}", "bad" if trouble else "")
             continue
         age = "" if worker.age_s is None else f"up {age_of(worker.age_s)}, "
         last = "nothing moved yet, "
         if progressed is not None:
-            last = f"moved {age_of(look.at - progressed)} ago, "
+            last = f"moved {age_of(snapshot.at - progressed)} ago, "
         detail = f"{age}{last}process {worker.pid}"
         yield ScreenLine(f"  {name:12}{trouble or 'ready':9} {detail}", "bad" if trouble else "")
 
 
-def _thresholds(course: Trends, width: int, ascii_only: bool) -> Iterator[ScreenLine]:
-    look = course.look
-    if look is None or look.learned is None or not look.learned.leading:
+def _thresholds(trends: Trends, width: int, ascii_only: bool) -> Iterator[ScreenLine]:
+    snapshot = trends.snapshot
+    if snapshot is None or snapshot.learned is None or not snapshot.learned.leading:
         return
     yield ScreenLine("")
     yield ScreenLine("thresholds", "head")
     graph = max(5, min(30, width // 4))
-    for context in look.learned.leading:
-        values = tuple(course.moved.get((context.tenant, context.path), ()))
+    for context in snapshot.learned.leading:
+        values = tuple(trends.moved.get((context.tenant, context.path), ()))
         line = sparkline(values, graph, ascii_only=ascii_only)
         name = context.path.removeprefix("workflow_type=")
         room = width - graph - 18
@@ -151,7 +151,7 @@ def _thresholds(course: Trends, width: int, ascii_only: bool) -> Iterator[Screen
 
 
 def age_of(seconds: float) -> str:
-    """Return a time as people say it, to the largest unit."""
+    """Return a duration in its largest fitting unit."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -159,7 +159,7 @@ def age_of(seconds: float) -> str:
 
 
 def fit(text: str, width: int, ascii_only: bool = False) -> str:
-    """Return text without control characters, cut to columns; in ASCII where need be."""
+    """Return text without control characters, cut to `width` columns; optionally in ASCII."""
     clean = "".join(c if c.isprintable() else "?" for c in text)
     if ascii_only:
         clean = clean.encode("ascii", "replace").decode()
@@ -167,7 +167,7 @@ def fit(text: str, width: int, ascii_only: bool = False) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """Cut text to so many columns of a terminal, where some characters take two or none."""
+    """Cut text to terminal columns; a character may take two or none."""
     if text.isascii():
         return text[: max(0, width)]
     used, kept = 0, []

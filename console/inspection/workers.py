@@ -1,6 +1,6 @@
-"""The workers of a data directory, by what they report of themselves; and those that answer HTTP.
+"""Finds workers by the reports in a data directory, or by their health endpoints.
 
-Looks at files only: to try a worker's lock would refuse one that starts in that instant.
+Reads files only: trying a worker's lock could make a worker fail that starts at that moment.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from processing.worker_report import REPORT_FILE, WORKERS, Report, decode_report
 SILENT_AFTER_S: Final = 10.0
 """A worker reports once a second; on a busy machine a few may be late."""
 _REFUSED: Final = "refused.json"
-"""Written where the limits of what may be refused stop a worker (agents/dlq_limit_guard.py)."""
+"""Written when the dead-letter limits stop a worker (agents/dlq_limit_guard.py)."""
 _HTTP_S: Final = 2.0
 
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker as it was last heard of. Times in seconds.
+    """A worker's last known state. Times in seconds.
 
-    `age_s`: since it took its data directory; `silent_s`: since its last report. Both None where
-    that is not known.
+    `age_s`: since it locked its data directory; `silent_s`: since its last report; None if
+    unknown.
     """
 
     name: str
@@ -44,33 +44,33 @@ class Worker:
     silent_s: float | None = None
     stuck: str | None = None
     refused: bool = False
-    """Whether it was stopped by the limits of what may be refused."""
+    """Whether the dead-letter limits stopped it."""
     ended_by: str | None = None
-    """The error with which it, or its predecessor, ended before anything else was logged."""
+    """The error that ended it, or its predecessor, before anything else was logged."""
 
     @property
     def lag(self) -> int:
-        """Records that the log has beyond what took effect, as the worker knows it."""
+        """Records after its last applied offsets, as reported by the worker."""
         return sum(self.report.lag.values()) if self.report else 0
 
     @property
     def dead_letters(self) -> int:
-        """Records and events that it has refused since it began."""
+        """Records and events refused since it started."""
         return self.report.dead_letters if self.report else 0
 
     @property
     def lost(self) -> int:
-        """Records that were deleted before it could take them in, since it began."""
+        """Records deleted by retention before it read them, since it started."""
         return self.report.lost if self.report else 0
 
     @property
     def done(self) -> int:
-        """Offsets that took effect, summed: grows as the worker makes progress."""
+        """Sum of applied offsets, which grows as the worker makes progress."""
         return sum(self.report.done.values()) if self.report else 0
 
     @property
     def redis_notes(self) -> list[str]:
-        """What it has found wrong in Redis, where that is anything."""
+        """Problems that it found in Redis."""
         if self.report is None:
             return []
         found = []
@@ -85,11 +85,11 @@ class Worker:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with it; None: nothing."""
+        """Its problem, or None."""
         if not self.running and self.refused:
             return (
-                "has ended because too much was refused: see its log, `headstart dead-letters "
-                "list` and HEADSTART_REFUSED_RATIO"
+                "has ended because too many records were refused: see its log, `headstart "
+                "dead-letters list` and HEADSTART_REFUSED_RATIO"
             )
         if not self.running:
             return f"has ended: {self.ended_by}" if self.ended_by else "has ended"
@@ -108,10 +108,9 @@ class Worker:
 
 
 def find_workers(data: Path, now: float | None = None) -> list[Worker]:
-    """Return the workers of a data directory that reported or have a log, in order of their names.
+    """Return the workers of a data directory that have a report or a log, in order of their names.
 
-    One that ends while it starts has no more than a log. `now`: Unix seconds, the clock's unless
-    given.
+    A worker that fails at start has only a log. `now`: Unix seconds, default: the clock.
     """
     moment, workers = time.time() if now is None else now, data / "workers"
     labels = {file.parent.name for file in workers.glob(f"*/{REPORT_FILE}")}
@@ -130,9 +129,9 @@ def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
         lock = file.with_name("worker.lock")
         held, since = int(lock.read_text() or 0), lock.stat().st_mtime
     except (OSError, ValueError):
-        pass  # it has not taken its directory yet, or is about to write its id
+        pass  # it has not locked its directory or written its id yet
     pid = held or (report.pid if report else 0) or _spawned(file)
-    mine = report is not None and report.pid == pid  # else it is its predecessor's
+    mine = report is not None and report.pid == pid  # else its predecessor wrote the report
     running, own = _alive(pid), report if mine else None
     up = running and own is not None and own.ready
     return Worker(
@@ -149,7 +148,7 @@ def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
 
 
 def _spawned(file: Path) -> int:
-    """Return the process that a supervisor started last, 0 where that is not known."""
+    """Return the process that a supervisor started last, or 0."""
     try:
         return int((file.parents[1] / "locks" / f"{file.parent.name}.lock").read_text() or 0)
     except (OSError, ValueError):

@@ -67,12 +67,12 @@ def test_outcomes_to_every_output(run: Run, outcomes: Path, tmp_path: Path) -> N
         (("--source", "missing.jsonl", "td"), "missing.jsonl"),
         (
             ("--outcomes", "FILE", "td", "--resume", "FILE"),
-            "not written by --resume, but the input",
+            "is the input, not a file that --resume wrote",
         ),
         (("--outcomes", "FILE", "td", "--resume", __file__), "by --resume; name another file"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_invalid_input_is_reported(
     run: Run, outcomes: Path, arguments: tuple[str, ...], why: str
 ) -> None:
     ended = run("backtest", *(str(outcomes) if each == "FILE" else each for each in arguments))
@@ -97,7 +97,7 @@ def events_of(number: int, *kinds: str) -> str:
     )
 
 
-def test_what_was_not_joined_is_said(run: Run, tmp_path: Path) -> None:
+def test_unjoined_predictions_are_reported(run: Run, tmp_path: Path) -> None:
     """A file whose completions come before their starts has none to judge, and that is why."""
     ordered, reversed_ = (
         ("speculation_start", "task_complete"),
@@ -121,9 +121,7 @@ def test_what_was_not_joined_is_said(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_a_scale_of_a_tool_that_nobody_guessed_is_pointed_out(
-    run: Run, tmp_path: Path, log: bool
-) -> None:
+def test_a_scale_for_an_unguessed_tool_is_a_warning(run: Run, tmp_path: Path, log: bool) -> None:
     """Of an export the tool is that of the event, or of its guess; of outcomes, of the context."""
     file = tmp_path / ("log.jsonl.zst" if log else "o.jsonl")
     if log:
@@ -148,15 +146,13 @@ def test_a_scale_of_a_tool_that_nobody_guessed_is_pointed_out(
         ("--from-offset", "0:5", "--to-offset", "0:4"),
     ],
 )
-def test_a_range_that_is_none_is_refused(
-    run: Run, outcomes: Path, range_of: tuple[str, ...]
-) -> None:
+def test_an_invalid_range_is_refused(run: Run, outcomes: Path, range_of: tuple[str, ...]) -> None:
     ended = run("backtest", "--outcomes", str(outcomes), "td", *range_of)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "Traceback" not in ended.stderr
 
 
-def test_what_was_refused_is_named_where_nothing_is_left(run: Run, tmp_path: Path) -> None:
+def test_refused_lines_are_reported_if_none_remain(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     file.write_text('{"event_type": "task_complete", "tenant": "acme"}\n')
     ended = run("backtest", "--source", str(file), "td")
@@ -168,12 +164,14 @@ def test_what_was_refused_is_named_where_nothing_is_left(run: Run, tmp_path: Pat
     assert "no partition 9" in run("backtest", "--source", log, "--from-offset", "9:5").stderr
 
 
-def test_three_days_ago_stays_what_it_was(run: Run, outcomes: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_resolves_ages_from_its_first_start(
+    run: Run, outcomes: Path, tmp_path: Path
+) -> None:
     given = ("backtest", "--outcomes", str(outcomes), "td", "--since", "9000d", "--json")
     found = [run(*given, "--resume", str(tmp_path / "kept")) for _ in range(2)]
     assert [each.returncode for each in found] == [0, 0], found[1].stderr
     assert _timeless(found[0].stdout) == _timeless(found[1].stdout)
-    assert "goes on with what began at" in found[1].stderr
+    assert "resumes the run started at" in found[1].stderr
 
 
 def test_tune_confirms_on_the_later_part(run: Run, outcomes: Path) -> None:
@@ -189,7 +187,7 @@ def test_tune_confirms_on_the_later_part(run: Run, outcomes: Path) -> None:
     [
         (("--apply", "refund"), 1, "key=value"),
         (("--dry-run",), 2, "--apply"),
-        (("--apply", "*", "--dry-run", "--policy", "td"), 0, "nothing better is confirmed"),
+        (("--apply", "*", "--dry-run", "--policy", "td"), 0, "no improvement is confirmed"),
         (("--apply", "*", "--dry-run", "--policy", "fixed:speculate=.6"), 0, "would learn in *"),
     ],
 )
@@ -205,7 +203,7 @@ def test_tune_applies_only_what_is_confirmed(
         assert json.loads(ended.stdout)["applied"] is None
 
 
-def test_interrupted_and_resumed_is_the_same_to_the_bit(run: Run, tmp_path: Path) -> None:
+def test_a_resumed_run_gives_identical_bytes(run: Run, tmp_path: Path) -> None:
     """Killed after its first partition, by a signal that leaves it no time to end well."""
     kept, log = tmp_path / "kept", tmp_path / "log.jsonl.zst"
     write(log, 60_000)
@@ -270,7 +268,7 @@ def test_tune_says_how_many_predictions_each_part_has(run: Run, tmp_path: Path) 
     assert "first part (6 predictions)" in run(*given).stdout
 
 
-def test_an_input_that_is_not_there_is_named(run: Run) -> None:
+def test_a_missing_input_is_named(run: Run) -> None:
     for given in (
         ("backtest", "--source", "none.jsonl"),
         ("import", "runs", "none.jsonl", "--out", "x"),

@@ -14,5 +14,5 @@ from cli.thresholds.contexts import _seconds
         (9_999.0, "10.0"), (10_000.0, "10.0"), (-250.0, "-0.25"), (1_234_560.0, "1,234.6"),
     ],
 )  # fmt: skip
-def test_seconds_are_shown_as_exactly_as_they_are_small(ms: float, shown: str) -> None:
+def test_small_times_are_shown_with_more_decimals(ms: float, shown: str) -> None:
     assert _seconds(ms) == shown

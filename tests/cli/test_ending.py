@@ -21,7 +21,7 @@ def _as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_once_it_ends_and_twice_at_once(number: signal.Signals) -> None:
+def test_a_second_signal_stops_at_once(number: signal.Signals) -> None:
     asked = Asked()
     asked.started = True
     assert not asked.once.is_set()
@@ -32,7 +32,7 @@ def test_once_it_ends_and_twice_at_once(number: signal.Signals) -> None:
     assert asked.at_once
 
 
-def test_what_is_still_starting_is_interrupted_once() -> None:
+def test_a_signal_during_start_interrupts_once() -> None:
     asked = Asked()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
@@ -40,7 +40,7 @@ def test_what_is_still_starting_is_interrupted_once() -> None:
     assert asked.at_once
 
 
-def test_under_nohup_the_end_of_the_terminal_is_none() -> None:
+def test_nohup_ignores_the_closed_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     asked = Asked()
     asked.started = True

@@ -14,12 +14,12 @@ EXAMPLES = [(name, words) for name, command in COMMANDS.items() for words in exa
 
 
 @pytest.mark.parametrize("name", COMMANDS, ids=" ".join)
-def test_there_is_one_of_the_command_itself(name: tuple[str, ...]) -> None:
+def test_a_commands_help_has_an_example_of_it(name: tuple[str, ...]) -> None:
     assert any(words[: len(name)] == list(name) for words in examples(COMMANDS[name]))
 
 
 @pytest.mark.parametrize(("name", "words"), EXAMPLES, ids=" ".join)
-def test_it_is_understood(
+def test_an_example_parses(
     name: tuple[str, ...], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

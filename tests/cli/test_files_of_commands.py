@@ -247,7 +247,7 @@ def test_the_input_is_never_the_output(
 
 @pytest.mark.parametrize("key", LOCAL, ids=str)
 @pytest.mark.parametrize("what", ["nothing", "broken", "empty"])
-def test_without_a_result_the_output_is_as_it_was(
+def test_the_output_is_unchanged_without_a_result(
     key: Any, what: str, here: Here, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     case, out = LOCAL[key], tmp_path / "out"
@@ -263,7 +263,7 @@ def test_without_a_result_the_output_is_as_it_was(
 
 @pytest.mark.parametrize("key", LOCAL, ids=str)
 @pytest.mark.parametrize("name", ["none/x", "folder", "/dev/full"])
-def test_what_cannot_be_written_is_one_line(
+def test_an_unwritable_output_is_reported_on_one_line(
     key: Any, name: str, here: Here, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -274,7 +274,7 @@ def test_what_cannot_be_written_is_one_line(
 
 
 @pytest.mark.parametrize("key", SERVED, ids=str)
-def test_without_its_services_the_output_is_as_it_was(
+def test_the_output_is_unchanged_without_services(
     key: Any, here: Here, tmp_path: Path, closed: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     link, real = tmp_path / "link", tmp_path / "real"
@@ -287,7 +287,7 @@ def test_without_its_services_the_output_is_as_it_was(
     assert "cannot write" in capfd.readouterr().err
 
 
-def test_thresholds_of_every_policy_are_whole_or_as_they_were(here: Here, tmp_path: Path) -> None:
+def test_thresholds_files_are_complete_or_unchanged(here: Here, tmp_path: Path) -> None:
     folder = tmp_path / "told"
     words = [*JUDGED, "--thresholds-out", str(folder)]
     folder.mkdir()
@@ -304,7 +304,7 @@ def test_thresholds_of_every_policy_are_whole_or_as_they_were(here: Here, tmp_pa
     assert (tmp_path / "input").read_bytes() == OUTCOMES
 
 
-def test_what_is_kept_to_go_on_from_stays_where_it_is(here: Here, tmp_path: Path) -> None:
+def test_the_resume_file_stays_at_the_target_of_a_link(here: Here, tmp_path: Path) -> None:
     kept, link = tmp_path / "kept", tmp_path / "link"
     link.symlink_to(kept)
     for _ in range(2):

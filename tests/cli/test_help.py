@@ -167,14 +167,14 @@ def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_an_override_that_cannot_be(run: Run, more: tuple[str, ...], why: str) -> None:
+def test_an_invalid_override(run: Run, more: tuple[str, ...], why: str) -> None:
     given = ("--workflow-type", "refund", "--speculate", ".9")
     ended = run("config", "set", "threshold", *given, *more)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert why in " ".join(ended.stderr.replace("│", "").split())
 
 
-def test_a_setting_that_there_is_not(run: Run) -> None:
+def test_an_unknown_setting(run: Run) -> None:
     ended = run("config", "show", "lerner")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "there is no setting 'lerner' (did you mean 'learner'?)" in ended.stderr
@@ -193,7 +193,7 @@ def test_settings_are_shown_with_their_origin(run: Run, tmp_path: Path) -> None:
     assert found["kafka"]["origin"] == "default"
 
 
-def test_a_variable_that_is_nearly_a_setting(run: Run) -> None:
+def test_a_misspelt_variable(run: Run) -> None:
     ended = run("topics", "list", HEADSTART_KAFAK="b:1")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert (
@@ -201,7 +201,7 @@ def test_a_variable_that_is_nearly_a_setting(run: Run) -> None:
     )
 
 
-def test_an_unknown_topic_is_answered_with_those_there_are(run: Run) -> None:
+def test_an_unknown_topic_lists_the_known_ones(run: Run) -> None:
     ended = run("topics", "describe", "headstart.event")
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()
@@ -216,7 +216,7 @@ def test_a_bad_setting_is_named(run: Run) -> None:
     assert "setting partitions: " in line
 
 
-def test_a_file_that_is_not_there(run: Run, closed: str) -> None:
+def test_a_missing_file(run: Run, closed: str) -> None:
     ended = run("emit", "missing.jsonl", "--kafka", closed)
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()

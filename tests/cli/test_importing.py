@@ -44,9 +44,7 @@ def test_runs_that_a_backtest_finds_by_time(run: Run, tmp_path: Path) -> None:
         ("none.jsonl", "none.jsonl"),
     ],
 )
-def test_an_error_leaves_everything_as_it_was(
-    run: Run, tmp_path: Path, second: str, why: str
-) -> None:
+def test_an_error_changes_no_file(run: Run, tmp_path: Path, second: str, why: str) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps(tool("t", 1, "2025-06-01")) + '\n{"a": 0}\n')
     (tmp_path / "other.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
     (tmp_path / "runs.jsonl").write_text("before\n")
@@ -72,7 +70,7 @@ def test_standard_input_and_output_by_a_pipe(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_duplicates_are_said(run: Run, tmp_path: Path) -> None:
+def test_duplicates_are_reported(run: Run, tmp_path: Path) -> None:
     entry = {**tool("t", 1, "2025-06-01"), "id": "r1"}
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text(json.dumps(entry) + "\n")
@@ -93,7 +91,7 @@ def test_nothing_found_names_what_was_there(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "runs.jsonl").read_text() == "precious"
 
 
-def test_old_spans_of_langfuse_are_calls_where_that_is_said(run: Run, tmp_path: Path) -> None:
+def test_old_langfuse_spans_are_calls_with_the_spans_option(run: Run, tmp_path: Path) -> None:
     entry = {"id": "o", "traceId": "t", "type": "SPAN", "name": "a", "startTime": "2025-06-01"}
     (tmp_path / "x.jsonl").write_text(json.dumps(entry) + "\n")
     ended = run("import", "langfuse", "x.jsonl", "--out", "-")
@@ -133,7 +131,7 @@ def test_runs_that_are_refused_are_named_by_file_line_and_reason(run: Run, tmp_p
     assert "all 2 lines were refused" in ended.stderr
 
 
-def test_times_in_another_unit_leave_the_output_as_it_was(run: Run, tmp_path: Path) -> None:
+def test_times_in_another_unit_leave_the_output_unchanged(run: Run, tmp_path: Path) -> None:
     span = {"traceId": "aa", "spanId": "bb", "name": "execute_tool find"}
     span |= {"startTimeUnixNano": "1790000000000000", "endTimeUnixNano": "1790000001000000"}
     spans = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}

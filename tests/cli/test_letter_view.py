@@ -34,7 +34,7 @@ def letter(
     return DeadLetterRecord(0, 7, 1_000, key, value, reason, group, source, None, None)
 
 
-def test_what_json_cannot_hold_is_text_and_the_rest_as_it_is() -> None:
+def test_values_beyond_json_become_text() -> None:
     deep: Any = 1
     for _ in range(300):
         deep = [deep]
@@ -52,12 +52,12 @@ def test_what_json_cannot_hold_is_text_and_the_rest_as_it_is() -> None:
 
 
 @given(st.binary() | st.text())
-def test_nothing_commands_a_terminal(raw: bytes | str) -> None:
+def test_output_has_no_terminal_control_characters(raw: bytes | str) -> None:
     shown = printable(raw)
     assert all(each.isprintable() or each in "\n\t" for each in shown)
 
 
-def test_no_name_commands_a_terminal_or_begins_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_cannot_control_a_terminal_or_start_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     name = "x\x1b]0;owned\x07\x1b[2J\ny\x9b1m"
     show_table(["tenant"], [[name]])
     say(f"events of {name}")
@@ -66,7 +66,7 @@ def test_no_name_commands_a_terminal_or_begins_a_row(capsys: pytest.CaptureFixtu
     assert all(each.isprintable() or each == "\n" for each in out + err)
 
 
-def test_what_can_be_read_is_shown_as_it_is() -> None:
+def test_printable_text_is_unchanged() -> None:
     assert printable('{"é": "✓"}'.encode()) == '{"é": "✓"}'
     assert printable(b"\xff\x1b[2J\x00") == "\\xff\\x1b[2J\\x00"
 
@@ -87,12 +87,12 @@ def test_a_row_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("at", [1_760_000_000_000_000_000, -(2**61)])
-def test_a_time_beyond_any_calendar_is_the_number_that_it_is(at: int) -> None:
+def test_a_time_beyond_the_calendar_is_a_number(at: int) -> None:
     """Of a client that writes nanoseconds."""
     assert dict(page(replace(letter(), refused_at=at), None))["refused_at"] == str(at)
 
 
-def test_a_page_leaves_out_what_is_not_there() -> None:
+def test_a_page_omits_empty_fields() -> None:
     shown = dict(page(letter(key=None), None))
     assert {"key", "handled", "truncated_from"} & shown.keys() == set()
     assert shown["offset"] == "41"
@@ -102,7 +102,7 @@ def test_a_page_leaves_out_what_is_not_there() -> None:
 _COMMANDING = "a\x7f\x9b2J\u202egnp\u2066\u200f\ufeff\U000e0041é✓ "
 
 
-def test_json_commands_no_terminal_and_stays_the_same_data(
+def test_json_is_escaped_without_changing_the_data(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     value = {"tenant": _COMMANDING, _COMMANDING: [1, None, _COMMANDING]}
@@ -125,12 +125,12 @@ def test_any_text_of_json_is_kept_and_printable(text: str) -> None:
     assert json.loads(line) == {"text": text}
 
 
-def test_lines_of_data_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_lines_have_no_terminal_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     put(f"override: {_COMMANDING}")
     assert capsys.readouterr().out[:-1].isprintable()
 
 
-def test_a_name_with_line_breaks_begins_no_line_of_its_own(
+def test_line_breaks_in_a_name_are_escaped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     say("it comes from evil\ntopic\r\n0:77 is replayed\u2028x\x85y, not replayed")

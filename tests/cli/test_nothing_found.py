@@ -39,10 +39,10 @@ def test_an_import_of_no_context_fails(run: Callable[..., Ended], tmp_path: Path
     none = learned(tmp_path / "none.jsonl")
     ended = run("thresholds", "import", none, "--yes")
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr == f"error: {none} holds no contexts; nothing is sent\n"
+    assert ended.stderr == f"error: {none} holds no contexts; nothing was sent\n"
 
 
-def test_what_a_selection_did_not_find_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_selection_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     require_found(1, "context", tenant="acme")
     require_found(0, "context", tenant=None, since="")
     assert capsys.readouterr().err == ""
@@ -67,7 +67,7 @@ def test_what_a_selection_did_not_find_is_said(capsys: pytest.CaptureFixture[str
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["none", "folder", "file/inside", "loop", "closed"])
-def test_why_an_input_cannot_be_read_is_said(
+def test_the_reason_of_an_unreadable_input_is_reported(
     words: tuple[str, ...], name: str, run: Callable[..., Ended], tmp_path: Path
 ) -> None:
     if name == "folder" and words[:2] == ("import", "otlp"):

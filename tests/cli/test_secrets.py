@@ -139,7 +139,7 @@ for call in ast.literal_eval(sys.argv[1]):
     [("up", "--postgres"), ("worker", "episodes"), ("worker", "thresholds")],
     ids=" ".join,
 )
-def test_what_runs_on_prints_none_either(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_long_running_commands_print_no_secret(command: tuple[str, ...], tmp_path: Path) -> None:
     postgres, redis = ADDRESSES["encoded"]
     call = [*command, postgres, "--redis", redis] if command[0] == "up" else list(command)
     process = subprocess.Popen(

@@ -16,10 +16,10 @@ import cramjam
 import pytest
 import typer
 
-from cli.support.source_options import open_source, reading_of
+from cli.support.source_options import HistoryOptions, open_source
 from replay.execution.runner import Backtest, run_backtest
 from replay.results.summary import report
-from replay.sources.base import PredictionSource, ReadOptions, TimeRange
+from replay.sources.base import PredictionSource, ReadOptions
 from settings import read_settings
 
 AT = 1_760_000_000_000
@@ -125,9 +125,12 @@ def test_every_form_gives_the_same_figures(kind: str, form: str, tmp_path: Path)
     assert found == expected
 
 
-def test_levels_with_which_nothing_is_learned_are_wrong_usage() -> None:
+def test_invalid_levels_are_wrong_usage() -> None:
     settings = read_settings()
-    assert reading_of(settings, "domain, user_id", TimeRange()).levels == ("domain", "user_id")
-    assert reading_of(settings, "", TimeRange()).levels == ()
+    assert HistoryOptions(levels="domain, user_id").read_options(settings).levels == (
+        "domain",
+        "user_id",
+    )
+    assert HistoryOptions(levels="").read_options(settings).levels == ()
     with pytest.raises(typer.BadParameter, match="there twice"):
-        reading_of(settings, "domain,domain", TimeRange())
+        HistoryOptions(levels="domain,domain").read_options(settings)

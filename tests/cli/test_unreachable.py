@@ -76,15 +76,13 @@ def test_redis(run: Run, closed: str, command: tuple[str, ...]) -> None:
     assert "hush" not in ended.stderr
 
 
-def test_topics_create_needs_to_know_the_epochs_first(run: Run, closed: str) -> None:
+def test_topics_create_needs_the_stored_epochs(run: Run, closed: str) -> None:
     ended = run("topics", "create", "--kafka", closed, "--postgres", f"postgresql://{closed}/x")
     one_line(ended, closed, POSTGRES)
 
 
 @pytest.mark.parametrize("part", ["kafka", "postgres", "redis"])
-def test_up_on_a_service_that_is_not_there(
-    run: Run, closed: str, part: str, tmp_path: Path
-) -> None:
+def test_up_with_an_unreachable_service(run: Run, closed: str, part: str, tmp_path: Path) -> None:
     schemes = {"kafka": "", "postgres": "postgresql://", "redis": "redis://"}
     given = {name: f"{scheme}{closed}" for name, scheme in schemes.items()}
     options = [text for name, value in given.items() for text in (f"--{name}", value)]

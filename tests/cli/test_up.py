@@ -21,7 +21,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.mark.parametrize("part", ["kafka", "postgres", "redis"])
 @pytest.mark.parametrize("port", ["99999", "65536", "-1"])
-def test_a_port_that_is_none(part: str, port: str) -> None:
+def test_an_invalid_port(part: str, port: str) -> None:
     ended = CliRunner().invoke(whole(), ["up", f"--{part}-port={port}"])
     assert ended.exit_code == 2
     assert f"Invalid value for '--{part}-port'" in ended.output
@@ -29,7 +29,7 @@ def test_a_port_that_is_none(part: str, port: str) -> None:
     assert "taken" not in ended.output
 
 
-def test_a_port_that_is_none_of_a_stack(tmp_path: Path) -> None:
+def test_an_invalid_port_of_a_stack(tmp_path: Path) -> None:
     with pytest.raises(StackError, match=f"99999 is no port for redis: .* 0 to {HIGHEST_PORT}"):
         Ports(tmp_path).reserve("redis", 99_999)
 
@@ -46,7 +46,7 @@ def test_one_port_for_two_services(first: str, second: str) -> None:
     assert f"--{first}-port and --{second}-port are both 5999" in said
 
 
-def test_the_port_of_a_service_elsewhere_is_not_used() -> None:
+def test_the_port_of_an_external_service_is_ignored() -> None:
     parts = {"postgres": "postgresql://h/x", "redis": "embedded"}
     assert same_port(parts, {"postgres": 5999, "redis": 5999}) is None
     assert same_port(dict.fromkeys(parts, "embedded"), {"postgres": 0, "redis": 0}) is None
@@ -76,7 +76,7 @@ def test_one_port_for_two_services_of_a_stack(tmp_path: Path) -> None:
         ("kafka", "a:9092,b:99999"),
     ],
 )
-def test_what_a_part_cannot_be(part: str, value: str) -> None:
+def test_invalid_values_of_a_service(part: str, value: str) -> None:
     assert why_not(part, value) == f"accepted are {ACCEPTED[part]}"
 
 
@@ -92,7 +92,7 @@ def test_what_a_part_cannot_be(part: str, value: str) -> None:
         ("redis", "unix:///run/redis.sock"),
     ],
 )
-def test_what_a_part_can_be(part: str, value: str) -> None:
+def test_valid_values_of_a_service(part: str, value: str) -> None:
     assert why_not(part, value) is None
     assert why_not(part, "embedded") is None
 
@@ -107,6 +107,6 @@ def test_the_command_names_the_option_and_what_it_accepts(run: Run) -> None:
 
 
 @pytest.mark.parametrize("kafka", ["broker:99999", "a:9092,b:0"])
-def test_a_port_that_is_none_of_a_broker(kafka: str) -> None:
+def test_an_invalid_port_of_a_broker(kafka: str) -> None:
     with pytest.raises(SettingsError, match="setting kafka: give host:port, the port from 1 to"):
         read_settings(kafka=kafka)

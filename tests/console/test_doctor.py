@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ HOUR_S = 3600.0
 
 
 def wrong(target: InspectionTarget, machine: Machine = HERE) -> list[Finding]:
-    return [each for each in asyncio.run(diagnose(target, machine)) if each.state == "wrong"]
+    return [each for each in asyncio.run(diagnose(target, machine)) if each.level == "error"]
 
 
 def one(found: list[Finding], check: str, *parts: str) -> None:
@@ -43,13 +44,11 @@ def one(found: list[Finding], check: str, *parts: str) -> None:
     assert only.remedy
 
 
-def test_what_is_well(target: InspectionTarget) -> None:
+def test_a_healthy_system_has_no_errors(target: InspectionTarget) -> None:
     assert wrong(target) == []
 
 
-def test_events_in_the_quarantine_of_the_spool_are_a_note(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quarantined_events_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADSTART_SPOOL", str(tmp_path))
     machine = Machine(free=lambda _path: 1 << 40)
     before = list(check_machine(machine, tmp_path))
@@ -58,7 +57,7 @@ def test_events_in_the_quarantine_of_the_spool_are_a_note(
     assert list(check_machine(machine, tmp_path)) == before
     (kept / "s-0.log").touch()
     (found,) = (each for each in check_machine(machine, tmp_path) if each not in before)
-    assert (found.check, found.state) == ("spool", "note")
+    assert (found.check, found.level) == ("spool", "warning")
     assert f"{kept} (files: 1)" in found.what
 
 
@@ -74,7 +73,7 @@ def test_a_closed_port(target: InspectionTarget, closed: str, service: str) -> N
     assert "hush" not in str(found)
 
 
-def test_a_host_that_is_not_there(target: InspectionTarget) -> None:
+def test_an_unknown_host(target: InspectionTarget) -> None:
     one(wrong(replace(target, kafka="no.such.host.invalid:9092")), "kafka", "no such host")
 
 
@@ -85,7 +84,7 @@ def test_a_host_that_is_not_there(target: InspectionTarget) -> None:
         (modes_key("a:b"), "agent/p", "shadow", "'shadow' for agent p of tenant a:b"),
     ],
 )
-def test_a_mode_that_is_none(
+def test_an_invalid_mode(
     target: InspectionTarget, key: str, field: str, mode: str, whose: str
 ) -> None:
     with Redis.from_url(target.redis) as redis:
@@ -96,7 +95,7 @@ def test_a_mode_that_is_none(
             redis.delete(key)
 
 
-def test_modes_that_are_no_hash(target: InspectionTarget) -> None:
+def test_modes_of_another_redis_type(target: InspectionTarget) -> None:
     with Redis.from_url(target.redis) as redis:
         redis.set(MODES, "off")
         try:
@@ -105,7 +104,7 @@ def test_modes_that_are_no_hash(target: InspectionTarget) -> None:
             redis.delete(MODES)
 
 
-def test_modes_that_no_worker_has_published(target: InspectionTarget) -> None:
+def test_unpublished_modes(target: InspectionTarget) -> None:
     def noted() -> list[Finding]:
         found = asyncio.run(diagnose(target, HERE))
         return [each for each in found if "no worker has published modes" in each.what]
@@ -113,7 +112,7 @@ def test_modes_that_no_worker_has_published(target: InspectionTarget) -> None:
     with Redis.from_url(target.redis, decode_responses=True) as redis:
         redis.delete(MODES)
         (only,) = noted()
-        assert (only.check, only.state) == ("served", "note")
+        assert (only.check, only.level) == ("served", "warning")
         assert "`headstart up` or `headstart worker thresholds`" in only.remedy
         redis.hset(MODES, PUBLISHED, redis.info("server")["run_id"])
         try:
@@ -214,7 +213,7 @@ def test_an_old_schema(target: InspectionTarget) -> None:
     one(found, "schema", "is old", str(read_migrations()[-1]), "not applied")
 
 
-def test_a_schema_that_is_newer(target: InspectionTarget) -> None:
+def test_a_newer_schema(target: InspectionTarget) -> None:
     base, _, _ = target.postgres.rpartition("/")
     with psycopg.connect(target.postgres, autocommit=True) as connection:
         connection.execute("CREATE DATABASE newer")
@@ -226,7 +225,7 @@ def test_a_schema_that_is_newer(target: InspectionTarget) -> None:
     assert "run that version" in found[0].remedy
 
 
-def test_a_redis_that_is_read_only(target: InspectionTarget, closed: str) -> None:
+def test_a_read_only_redis(target: InspectionTarget, closed: str) -> None:
     host, _, port = closed.partition(":")
     with Redis.from_url(target.redis) as redis:
         redis.replicaof(host, port)
@@ -238,7 +237,7 @@ def test_a_redis_that_is_read_only(target: InspectionTarget, closed: str) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_data_directory_that_cannot_be_written(target: InspectionTarget, tmp_path: Path) -> None:
+def test_an_unwritable_data_directory(target: InspectionTarget, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(0o500)
     one(wrong(replace(target, data=closed / "data")), "disk", "cannot be written")
@@ -258,8 +257,8 @@ def test_a_clock_off_by_an_hour(target: InspectionTarget) -> None:
 
 def test_clocks_that_disagree_among_themselves() -> None:
     found = check_clock({"Postgres": 0.1, "Redis": 400.0})
-    assert (found.state, found.what) == ("wrong", "the clocks disagree: 400.0 s behind Redis's")
-    assert check_clock({"Postgres": 0.1, "Redis": 10.0}).state == "note"
+    assert (found.level, found.what) == ("error", "the clocks disagree: 400.0 s behind Redis's")
+    assert check_clock({"Postgres": 0.1, "Redis": 10.0}).level == "warning"
 
 
 def test_a_missing_extension(target: InspectionTarget, tmp_path: Path) -> None:
@@ -270,25 +269,29 @@ def test_a_missing_extension(target: InspectionTarget, tmp_path: Path) -> None:
     one(found, "extension", "Faust's Cython extension is missing", "_cython/streams")
 
 
-def test_the_command_says_it_and_how_to_mend_it(
+def test_the_command_prints_findings_and_fixes(
     target: InspectionTarget, closed: str, run: Any
 ) -> None:
     where = ("--postgres", target.postgres, "--redis", target.redis)
     ended = run("doctor", "--kafka", closed, *where)
     assert ended.returncode == 1
-    assert f"wrong  kafka      {closed}: nothing listens there" in ended.stdout
-    assert "mend: start it" in ended.stdout
+    assert f"error    kafka      {closed}: nothing listens there" in ended.stdout
+    assert "fix: start it" in ended.stdout
     ended = run("doctor", "--kafka", target.kafka, *where)
-    assert (ended.returncode, ended.stderr) == (0, "nothing is wrong\n"), ended.stdout
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stderr.startswith("errors: 0, ")
+    ended = run("doctor", "--json", "--kafka", closed, *where)
+    (found,) = [each for each in json.loads(ended.stdout)["findings"] if each["check"] == "kafka"]
+    assert (found["level"], found["state"]) == ("error", "wrong")
 
 
-def test_dead_letters_that_wait_are_named() -> None:
+def test_waiting_dead_letters_are_a_warning() -> None:
     states = {
         DEAD_LETTERS.name: TopicState(DEAD_LETTERS.name, 1, {0: 2}, {0: 9}),
         HANDLED.name: TopicState(HANDLED.name, 1, {0: 0}, {0: 3}),
     }
     (found,) = dead_letters(states)
-    assert (found.state, found.what) == ("note", "about 4 wait to be replayed or dropped")
+    assert (found.level, found.what) == ("warning", "about 4 wait to be replayed or dropped")
     assert found.remedy == "headstart dead-letters list"
     states[HANDLED.name] = TopicState(HANDLED.name, 1, {0: 0}, {0: 7})
     assert list(dead_letters(states)) == []
@@ -301,4 +304,4 @@ def test_a_worker_that_refused_too_much_is_named(tmp_path: Path) -> None:
     (worker / "refused.json").write_text("{}")
     (found,) = find_workers(tmp_path)
     assert not found.running
-    assert "too much was refused" in str(found.trouble)
+    assert "too many records were refused" in str(found.trouble)

@@ -16,13 +16,13 @@ WORKS = Worker("thresholds", "0", 1, True, Report(worker="thresholds", pid=1, at
 ENDED = Worker("episodes", "0", 2, False, None)
 
 
-def states(*workers: Worker) -> list[str]:
-    return [each.state for each in check_workers(workers, DATA)]
+def levels(*workers: Worker) -> list[str]:
+    return [each.level for each in check_workers(workers, DATA)]
 
 
 def test_a_worker_that_ended_by_an_error() -> None:
     found = list(check_workers([replace(ENDED, ended_by="RuntimeError: no room"), WORKS], DATA))
-    assert [each.state for each in found] == ["wrong", "ok"]
+    assert [each.level for each in found] == ["error", "ok"]
     assert found[0].what == "episodes-0 has ended: RuntimeError: no room"
     assert "headstart up" in found[0].remedy
     assert "/data/workers/logs/episodes-0.log" in found[0].remedy
@@ -31,21 +31,21 @@ def test_a_worker_that_ended_by_an_error() -> None:
 def test_a_worker_that_is_started_again_and_again() -> None:
     looping = replace(ENDED, running=True, ended_by="RuntimeError: no room")
     (found, _other) = check_workers([looping, WORKS], DATA)
-    assert (found.state, found.what) == (
-        "wrong",
+    assert (found.level, found.what) == (
+        "error",
         "episodes-0 is starting again, after it ended: RuntimeError: no room",
     )
 
 
 def test_a_worker_that_was_killed_while_others_run() -> None:
-    assert states(ENDED, WORKS) == ["wrong", "ok"]
+    assert levels(ENDED, WORKS) == ["error", "ok"]
 
 
-def test_workers_that_were_stopped_or_whose_namesake_works() -> None:
-    assert states(ENDED, replace(WORKS, running=False)) == ["note", "note"]
+def test_stopped_workers_and_replaced_workers_are_no_errors() -> None:
+    assert levels(ENDED, replace(WORKS, running=False)) == ["warning", "warning"]
     other = replace(WORKS, name="episodes", instance="b")
-    assert states(replace(ENDED, ended_by="RuntimeError: no room"), other) == ["note", "ok"]
-    assert states(replace(ENDED, running=True), WORKS) == ["note", "ok"]  # it starts
+    assert levels(replace(ENDED, ended_by="RuntimeError: no room"), other) == ["warning", "ok"]
+    assert levels(replace(ENDED, running=True), WORKS) == ["warning", "ok"]  # it starts
 
 
 def test_the_command_exits_with_1(target: InspectionTarget, tmp_path: Path, run: Any) -> None:
@@ -54,6 +54,6 @@ def test_the_command_exits_with_1(target: InspectionTarget, tmp_path: Path, run:
     (logs / "episodes-0.log").write_text("error: setting learner: there is no policy 'x'\n")
     services = ("--kafka", target.kafka, "--postgres", target.postgres, "--redis", target.redis)
     ended = run("doctor", *services, "--data", str(tmp_path))
-    assert (ended.returncode, ended.stderr) == (1, "1 wrong, see above\n"), ended.stdout
-    said = "wrong  workers    episodes-0 has ended: setting learner: there is no policy 'x'"
+    assert (ended.returncode, ended.stderr) == (1, "errors: 1, warnings: 0\n"), ended.stdout
+    said = "error    workers    episodes-0 has ended: setting learner: there is no policy 'x'"
     assert said in ended.stdout

@@ -41,7 +41,7 @@ FAULT = "error: this is a fault of Headstart; please report it with the lines ab
         ([], "has ended"),
     ],
 )
-def test_the_last_error_is_told(tmp_path: Path, lines: list[str], trouble: str) -> None:
+def test_the_last_error_is_reported(tmp_path: Path, lines: list[str], trouble: str) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     worker = tmp_path / "workers/thresholds-0"

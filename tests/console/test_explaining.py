@@ -73,7 +73,9 @@ def ask(target: InspectionTarget) -> Explanation:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_what_a_reader_is_told(target: InspectionTarget, redis: Any, case: str) -> None:
+def test_the_explanation_equals_a_readers_threshold(
+    target: InspectionTarget, redis: Any, case: str
+) -> None:
     for field, stored in CASES[case].items():
         redis.hset(redis_key("t", "refund"), field, json.dumps(stored))
     with Thresholds(target.redis, timeout_s=30.0) as reader:
@@ -87,9 +89,7 @@ def test_it_is_what_a_reader_is_told(target: InspectionTarget, redis: Any, case:
     assert list(sentences(found))
 
 
-def test_a_tenants_default_answers_where_nothing_else_is_known(
-    target: InspectionTarget, redis: Any
-) -> None:
+def test_a_tenants_default_answers_without_a_level(target: InspectionTarget, redis: Any) -> None:
     redis.hset(redis_key("t", ""), DEFAULT_PATH, json.dumps(value(0.77)))
     redis.hset(redis_key("t", "refund"), "!overrides", json.dumps([override(speculate=0.8)]))
     try:
@@ -105,7 +105,7 @@ def test_a_tenants_default_answers_where_nothing_else_is_known(
     assert any("other workflow types" in each for each in sentences(found))
 
 
-def test_overrides_that_are_no_json_start_nothing(target: InspectionTarget, redis: Any) -> None:
+def test_invalid_overrides_start_nothing(target: InspectionTarget, redis: Any) -> None:
     redis.hset(redis_key("t", "refund"), PATHS[0], json.dumps(value(0.8)))
     redis.hset(redis_key("t", "refund"), "!overrides", b"{oops")
     found = ask(target)
@@ -113,7 +113,7 @@ def test_overrides_that_are_no_json_start_nothing(target: InspectionTarget, redi
     assert any("cannot be read" in each for each in sentences(found))
 
 
-def test_it_asks_once(target: InspectionTarget, redis: Any) -> None:
+def test_explain_reads_redis_once(target: InspectionTarget, redis: Any) -> None:
     redis.hset(redis_key("t", "refund"), PATHS[0], json.dumps(value(0.8)))
     redis.config_resetstat()
     ask(target)
@@ -121,7 +121,7 @@ def test_it_asks_once(target: InspectionTarget, redis: Any) -> None:
     assert {name: calls for name, calls in asked.items() if "get" in name} == {"cmdstat_hmget": 1}
 
 
-def test_it_says_why(target: InspectionTarget, redis: Any) -> None:
+def test_sentences_give_the_reasons(target: InspectionTarget, redis: Any) -> None:
     redis.hset(redis_key("t", "refund"), PATHS[0], json.dumps(value(0.8)))
     redis.hset(redis_key("t", "refund"), "!overrides", json.dumps([override()]))
     found = ask(target)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from console.inspection.doctor.groups import check_groups
+from console.inspection.doctor.findings import Finding
+from console.inspection.doctor.run import diagnose
 from console.inspection.lag import GroupLag
 from console.inspection.partition_owners import without_owner
 from console.inspection.target import InspectionTarget
@@ -45,11 +46,11 @@ def test_a_partition_that_no_member_owns() -> None:
 @pytest.mark.parametrize(
     "state", [None, GroupState(1), GroupState(2, {EVENTS.name: frozenset({1, 2})})]
 )
-def test_what_is_owned_or_not_known(state: GroupState | None) -> None:
+def test_owned_and_unknown_partitions_are_no_problem(state: GroupState | None) -> None:
     assert told(state) == []
 
 
-def test_where_nothing_waits() -> None:
+def test_no_waiting_records() -> None:
     assert told(GroupState(0), GroupLag(EPISODES_GROUP, EVENTS.name, {0: 0})) == []
 
 
@@ -67,21 +68,25 @@ async def _joined(kafka: str) -> GroupState:
         return (await describe_groups(kafka, ["joined-by-a-test"]))["joined-by-a-test"]
 
 
-def test_members_as_the_broker_has_them(target: InspectionTarget) -> None:
+def test_group_members_from_the_broker(target: InspectionTarget) -> None:
     state = asyncio.run(_joined(target.kafka))
     assert state.members == 1
     assert state.owned in (None, {EVENTS.name: frozenset({0, 1, 2})})  # embedded, Apache
 
 
-def test_status_and_doctor_say_it(target: InspectionTarget, run: Any) -> None:
-    assert asyncio.run(check_groups(target.kafka, target.postgres)) == []
+def group_findings(target: InspectionTarget) -> list[Finding]:
+    return [each for each in asyncio.run(diagnose(target)) if each.check == "groups"]
+
+
+def test_status_and_doctor_report_it(target: InspectionTarget, run: Any) -> None:
+    assert group_findings(target) == []
     asyncio.run(_send(target.kafka))
     where = ("--kafka", target.kafka, "--postgres", target.postgres, "--redis", target.redis)
     ended = run("status", "--no-workers", "--json", *where)
     assert ended.returncode == 1
     reasons = json.loads(ended.stdout)["reasons"]
     assert any("group headstart-episodes has no member" in each for each in reasons)
-    found = asyncio.run(check_groups(target.kafka, target.postgres))
-    assert [each.state for each in found] == ["wrong", "wrong"]
+    found = group_findings(target)
+    assert [each.level for each in found] == ["error", "error"]
     assert "group headstart-thresholds has no member" in found[1].what
     assert "`headstart worker thresholds`" in found[1].remedy

@@ -38,7 +38,7 @@ def test_services_without_workers(run: Any, where: Any) -> None:
 
 
 @pytest.mark.parametrize("contexts", [False, True])
-def test_a_look_opens_one_connection_to_postgres(
+def test_a_snapshot_opens_one_connection_to_postgres(
     target: InspectionTarget, served: None, monkeypatch: pytest.MonkeyPatch, *, contexts: bool
 ) -> None:
     opened, connect = [], AsyncConnection.connect
@@ -48,15 +48,15 @@ def test_a_look_opens_one_connection_to_postgres(
         return opened[-1]
 
     monkeypatch.setattr(AsyncConnection, "connect", counted)
-    looking = SystemObserver(target, contexts=contexts)
-    look = asyncio.run(looking.look())
+    observer = SystemObserver(target, contexts=contexts)
+    look = asyncio.run(observer.take())
     assert look.answered, look.services
     assert look.stored is not None
     assert (look.learned is not None) is contexts
     assert [each.closed for each in opened] == [True]
 
 
-def test_until_it_is_ready(run: Any, where: Any, closed: str) -> None:
+def test_exit_when_ready(run: Any, where: Any, closed: str) -> None:
     ended = run("status", "--exit-when-ready", "--no-workers", *where)
     assert ended.returncode == 0
     assert ended.stdout.startswith("HEALTHY")
@@ -67,7 +67,7 @@ def test_until_it_is_ready(run: Any, where: Any, closed: str) -> None:
     assert ended.stderr.splitlines()[0] == "UNHEALTHY  Kafka: nothing listens there"
 
 
-def test_names_of_any_alphabet_on_a_stream_of_ascii(run: Any, where: Any, served: None) -> None:
+def test_names_are_escaped_on_an_ascii_stream(run: Any, where: Any, served: None) -> None:
     redis = where[-2:]
     for arguments in (("contexts",), ("thresholds", "list"), ("top", "--looks", "1", *where)):
         ended = run(*arguments, *redis, PYTHONIOENCODING="ascii")
@@ -77,7 +77,7 @@ def test_names_of_any_alphabet_on_a_stream_of_ascii(run: Any, where: Any, served
 
 
 @pytest.mark.parametrize("wrong", [("--timeout", "3"), ("--every", "0"), ("--health", "8080")])
-def test_what_it_cannot_do(run: Any, wrong: tuple[str, ...], tmp_path: Path) -> None:
+def test_invalid_options(run: Any, wrong: tuple[str, ...], tmp_path: Path) -> None:
     ended = run("status", *wrong)
     assert ended.returncode in {1, 2}
     assert ended.stdout == ""
@@ -85,7 +85,7 @@ def test_what_it_cannot_do(run: Any, wrong: tuple[str, ...], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", [("contexts",), ("thresholds", "list")], ids=" ".join)
-def test_since_leaves_out_no_context_of_its_window(
+def test_since_keeps_every_context_of_its_window(
     run: Any, target: InspectionTarget, command: tuple[str, ...]
 ) -> None:
     """Their times are held within ticks of five minutes, of a clock that may be behind."""
@@ -108,7 +108,7 @@ def test_since_leaves_out_no_context_of_its_window(
     assert {each["path"].rpartition("=")[2] for each in found} == {"now", "held"}
 
 
-def test_a_directory_on_which_nothing_runs(run: Any, tmp_path: Path) -> None:
+def test_a_directory_without_workers(run: Any, tmp_path: Path) -> None:
     """Not the default addresses one by one: the directory never used them."""
     ended = run("status", "--data", str(tmp_path / "away"))
     assert ended.returncode == 1

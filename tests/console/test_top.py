@@ -40,7 +40,7 @@ def where(target: InspectionTarget) -> tuple[str, ...]:
     [(CTRL_C, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
     ids=["Ctrl-C", "SIGTERM", "SIGHUP"],
 )
-def test_it_gives_the_terminal_back(opened: Open, where: Any, end: Any, code: int) -> None:
+def test_top_restores_the_terminal(opened: Open, where: Any, end: Any, code: int) -> None:
     top = opened(*where)
     top.until("dead letters")
     assert not top.restored  # or this sees nothing
@@ -52,16 +52,16 @@ def test_it_gives_the_terminal_back(opened: Open, where: Any, end: Any, code: in
     assert "Traceback" not in top.text
 
 
-def test_ctrl_c_before_anything_was_seen(opened: Open, where: Any) -> None:
+def test_ctrl_c_before_the_first_snapshot(opened: Open, where: Any) -> None:
     top = opened(*where)
-    top.until("looking")
+    top.until("loading")
     top.press(CTRL_C)
     assert top.ended() == 0
     assert top.restored
     assert "Traceback" not in top.text
 
 
-def test_it_says_at_the_top_what_is_wrong(opened: Open, where: Any, closed: str) -> None:
+def test_the_first_line_shows_the_problem(opened: Open, where: Any, closed: str) -> None:
     top = opened(*where, "--redis", f"redis://:hush@{closed}/0")
     top.until("Redis: nothing listens there")
     top.until("no worker thresholds")
@@ -70,7 +70,7 @@ def test_it_says_at_the_top_what_is_wrong(opened: Open, where: Any, closed: str)
     assert "hush" not in top.text
 
 
-def test_twenty_columns(opened: Open, where: Any) -> None:
+def test_a_terminal_of_twenty_columns(opened: Open, where: Any) -> None:
     top = opened(*where, columns=20, rows=50)
     top.until("dead letters")
     top.press(CTRL_C)
@@ -92,9 +92,7 @@ def test_a_terminal_that_shrinks(opened: Open, where: Any) -> None:
 
 
 @pytest.mark.parametrize("plain", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_that_shall_not_be_drawn_on(
-    opened: Open, where: Any, plain: dict[str, str]
-) -> None:
+def test_a_terminal_without_drawing(opened: Open, where: Any, plain: dict[str, str]) -> None:
     top = opened(*where, **plain)
     top.until("dead letters 0")
     assert b"\x1b" not in top.raw
@@ -102,7 +100,7 @@ def test_a_terminal_that_shall_not_be_drawn_on(
     assert top.ended() == 0
 
 
-def test_a_pipe_gets_a_line_per_look(run: Any, where: Any) -> None:
+def test_a_pipe_gets_a_line_per_snapshot(run: Any, where: Any) -> None:
     ended = run("top", "--looks", "2", "--every", "0.1", *where)
     assert (ended.returncode, ended.stderr) == (0, "")
     lines = ended.stdout.splitlines()
@@ -112,7 +110,7 @@ def test_a_pipe_gets_a_line_per_look(run: Any, where: Any) -> None:
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LANG": "C"}])
-def test_a_locale_that_has_only_ascii(
+def test_a_locale_with_only_ascii(
     opened: Open, where: Any, locale: dict[str, str], served: None
 ) -> None:
     top = opened(*where, columns=100, rows=50, **locale)
@@ -122,7 +120,7 @@ def test_a_locale_that_has_only_ascii(
     assert top.raw.isascii(), top.raw
 
 
-def test_a_locale_that_has_more(opened: Open, where: Any, served: None) -> None:
+def test_a_utf8_locale(opened: Open, where: Any, served: None) -> None:
     top = opened(*where, columns=100, rows=50)
     top.until("refünd")
     top.press(CTRL_C)

@@ -55,7 +55,7 @@ def test_a_directory_of_another_partition_count_is_not_compared(
         assert redis.hexists(redis_key("tenänt", "refünd"), "workflow_type=refünd")
 
 
-def test_topics_are_only_named_without_yes(run: Any, target: InspectionTarget) -> None:
+def test_topics_are_only_listed_without_yes(run: Any, target: InspectionTarget) -> None:
     """Commands and dead letters are of no one log, and stay."""
     ended = run("topics", "delete", "--kafka", target.kafka, "--json")
     assert ended.returncode == 0, ended.stderr

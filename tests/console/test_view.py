@@ -141,18 +141,18 @@ def test_a_healthy_system() -> None:
         ),
     ],
 )
-def test_what_is_not_well_is_named(more: dict[str, Any], why: str) -> None:
+def test_problems_are_named(more: dict[str, Any], why: str) -> None:
     verdict = assess(look(**more))
     assert not verdict.healthy
     assert why in str(verdict)
 
 
-def test_a_worker_that_ended_does_no_harm_where_a_namesake_runs() -> None:
+def test_an_ended_worker_is_no_problem_if_another_of_its_name_runs() -> None:
     others = [worker("history", instance="b", running=False), *look().workers]
     assert assess(look(workers=tuple(others))).healthy
 
 
-def test_records_that_wait_while_nothing_moves() -> None:
+def test_waiting_records_without_progress() -> None:
     seen = course(look(0.0, learned=4), look(STILL_S + 1, learned=4))
     assert not assess(look(learned=4), still_s=seen.still_s).healthy
     seen.add(look(STILL_S + 2, learned=5))
@@ -167,7 +167,7 @@ def test_rates_and_progress() -> None:
     assert seen.progressed["history", "0"] == 3.0
 
 
-def test_a_threshold_is_kept_when_it_moved() -> None:
+def test_only_changed_thresholds_are_recorded() -> None:
     looks = []
     for at, value in enumerate([0.9, 0.9, 0.8]):
         known = LearnedSummary(leading=(LearnedContext("t", "p", value, 1),))
@@ -175,7 +175,7 @@ def test_a_threshold_is_kept_when_it_moved() -> None:
     assert list(course(*looks).moved["t", "p"]) == [0.9, 0.8]
 
 
-def test_a_plain_line_says_it_all() -> None:
+def test_a_plain_line_has_all_figures() -> None:
     line = plain_line(course(look(learned=4)))
     assert "HEALTHY  catching up: 6 records to go  log 10 records  stored 100 events" in line
     assert "hit rate 80.0% of 10  net time +4.0 s = 5.0 saved - 1.0 wasted" in line
@@ -238,7 +238,7 @@ def test_which_characters_a_locale_has(environment: dict[str, str], ascii_only: 
     assert only_ascii(_Stream(), environment) is ascii_only
 
 
-def test_workers_elsewhere_are_asked_over_http() -> None:
+def test_remote_workers_are_asked_over_http() -> None:
     class Judged:
         report = Report(worker="episodes", pid=7, at=1, ready=True, done={0: 5}, lag={0: 2})
         stuck: str | None = None
@@ -260,7 +260,7 @@ def test_workers_elsewhere_are_asked_over_http() -> None:
     assert ask_workers(address) == []
 
 
-def test_a_transaction_that_is_open_for_long_is_named() -> None:
+def test_a_long_open_transaction_is_named() -> None:
     at = 1_760_000_000.0
     assert assess(look(at, log=held_up(LONG_S - 1, at))).healthy
     verdict = assess(look(at, log=held_up(95.0, at)))
@@ -270,7 +270,7 @@ def test_a_transaction_that_is_open_for_long_is_named() -> None:
     )
 
 
-def test_of_many_open_transactions_the_oldest_are_told() -> None:
+def test_the_oldest_of_many_open_transactions_are_listed() -> None:
     held = [
         OpenTransaction("headstart.events", number, 5, 2, since=1_000_000 - 40_000 - number)
         for number in range(1_000)

@@ -105,7 +105,7 @@ def test_modes(config: Callable[..., Answer], system: System, tenant: str) -> No
         client.hset(modes_key(tenant), "*", "OFF")
     answer = config("config", "get", "mode", "--tenant", tenant)
     assert (answer["holds"], answer["modes"]) == ("off", [])
-    assert f"Redis serves 'OFF' for tenant {tenant}, which is no mode" in answer["stderr"]
+    assert f"Redis serves 'OFF' for tenant {tenant}, which is not a mode" in answer["stderr"]
     config("config", "set", "mode", "act", "--tenant", tenant)
     assert config("config", "get", "mode", "--tenant", tenant)["holds"] == "act"
 

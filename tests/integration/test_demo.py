@@ -92,7 +92,7 @@ def test_the_traces_on_a_system_that_runs(
     found = summary(ended)
     assert found["calls"] == calls
     assert f"{path}:8: not JSON" in ended.stderr
-    assert "using the system that runs already" in ended.stderr
+    assert "using the running system" in ended.stderr
     system.check()
 
 

@@ -35,7 +35,7 @@ def test_every_variable_is_checked() -> None:
         ("HEADSTART_LOG_LEVEL", "verbose"),
     ],
 )
-def test_what_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_values(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
     (said,) = refused()
     assert variable in said
@@ -52,7 +52,7 @@ def test_what_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPa
         ("HEADSTART_SCRUB", "emit"), ("HEADSTART_MODE", ""), ("HEADSTART_LOG_LEVEL", "DEBUG"),
     ],
 )  # fmt: skip
-def test_what_is_accepted(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_values(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
     assert list(refused()) == []
     assert CliRunner().invoke(app, ["config", "show", "--json"]).exit_code == 0

@@ -23,7 +23,7 @@ def written(text: str, path: str = "headstart.toml") -> None:
     Path(path).write_text(text)
 
 
-def test_what_the_file_says_counts_below_environment_and_flags(
+def test_environment_and_flags_override_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written('kafka = "file:1"\nlearner = "ema"\nlevels = ["region", "domain"]\npartitions = 3\n')
@@ -50,13 +50,13 @@ def test_each_setting_has_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert origins["postgres"] == "default"
 
 
-def test_a_file_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_named_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     written("partitions = 3")
     written("partitions = 9", "other.toml")
     monkeypatch.setenv("HEADSTART_CONFIG", str(tmp_path / "other.toml"))
     assert read_settings().partitions == 9
     monkeypatch.setenv("HEADSTART_CONFIG", "missing.toml")
-    with pytest.raises(SettingsError, match=r"missing\.toml is not there \(HEADSTART_CONFIG"):
+    with pytest.raises(SettingsError, match=r"missing\.toml does not exist \(HEADSTART_CONFIG"):
         read_settings()
 
 
@@ -89,7 +89,7 @@ def test_a_bad_flag_is_not_blamed_on_the_file() -> None:
         read_settings(partitions=0)
 
 
-def test_a_file_that_cannot_be_read() -> None:
+def test_an_unreadable_file() -> None:
     Path("headstart.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match=r"headstart\.toml cannot be read"):
         read_settings()

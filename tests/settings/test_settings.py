@@ -66,7 +66,7 @@ def test_each_address_has_its_own_source(running: Path, monkeypatch: pytest.Monk
     assert found.redis == "redis://elsewhere:1/0"
 
 
-def test_an_address_that_equals_the_default_was_given_all_the_same(running: Path) -> None:
+def test_an_address_equal_to_the_default_counts_as_given(running: Path) -> None:
     assert read_settings(data=running, kafka="127.0.0.1:9092").kafka == "127.0.0.1:9092"
 
 

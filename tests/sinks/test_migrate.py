@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cli.system.migrate import migrate as migrate_command
 from console.inspection.doctor.databases import check_postgres
-from console.inspection.doctor.findings import WRONG
+from console.inspection.doctor.findings import ERROR
 from console.inspection.snapshot import SystemObserver
 from console.inspection.target import InspectionTarget
 from sinks.connections import connect_postgres
@@ -206,13 +206,13 @@ def test_the_command_fails_and_names_the_statements(
 
 def test_doctor_names_the_statements(writing_role: str) -> None:
     findings, _ = asyncio.run(check_postgres(writing_role, time.time))
-    (wrong,) = [each for each in findings if each.state == WRONG]
+    (wrong,) = [each for each in findings if each.level == ERROR]
     assert "ALTER TABLE public.episodic_events OWNER TO" in wrong.remedy
 
 
 def test_status_names_the_statements(writing_role: str, tmp_path: Path) -> None:
     target = InspectionTarget("127.0.0.1:1", writing_role, "redis://127.0.0.1:1/0", tmp_path)
-    look = asyncio.run(SystemObserver(target, contexts=False).look())
+    look = asyncio.run(SystemObserver(target, contexts=False).take())
     (postgres,) = [each for each in look.services if each.service == "postgres"]
     assert "ALTER TABLE public.episodic_events OWNER TO" in (postgres.error or "")
 

@@ -1,1 +1,1 @@
-"""What ails a system, and how to mend it: one finding per check."""
+"""Checks of a system; each returns findings with a remedy."""

@@ -1,11 +1,11 @@
-"""Postgres and Redis: whether they answer, may be written, and have the schema of this version."""
+"""Checks that Postgres and Redis answer, are writable and have this version's schema."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
+from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from console.inspection.error_text import short_error
 from headstart.scrubbing.masking import masked_address
 from sinks.connections import (
@@ -21,7 +21,7 @@ from sinks.service_errors import POSTGRES, REDIS
 
 
 async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
-    """Return the findings, and how far its clock is ahead of ours, in seconds."""
+    """Return the findings, and its clock minus ours, in seconds."""
     at = postgres_address(dsn)
     try:
         async with await connect_postgres(dsn) as connection:
@@ -40,12 +40,12 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
         return [_away("postgres", at, error, POSTGRES)], None
     found = [Finding("postgres", OK, f"{at} answers, version {row[1]}")]
     if row[2]:
-        what = f"{at} takes no writes: it is a standby or read-only"
-        found.append(Finding("postgres", WRONG, what, "name the primary: --postgres"))
+        what = f"{at} is read-only: it may be a standby"
+        found.append(Finding("postgres", ERROR, what, "name the primary: --postgres"))
     if lacking:
         what = f"the role {role} lacks rights to create partitions or to write"
         remedy = f"run as a superuser or the owner: {'; '.join(lacking)}"
-        found.append(Finding("postgres", WRONG, what, remedy))
+        found.append(Finding("postgres", ERROR, what, remedy))
     return [*found, await _schema(dsn)], ahead
 
 
@@ -53,16 +53,16 @@ async def _schema(dsn: str) -> Finding:
     try:
         missing = await pending(dsn)
     except MigrationError as error:
-        return Finding("schema", WRONG, *_split(str(error)))
+        return Finding("schema", ERROR, *_split(str(error)))
     except Exception as error:
         return Finding(
-            "schema", WRONG, f"cannot be read: {short_error(error)}", "see Postgres' log"
+            "schema", ERROR, f"cannot be read: {short_error(error)}", "see Postgres' log"
         )
     if not missing:
         return Finding("schema", OK, "is the newest")
     return Finding(
         "schema",
-        WRONG,
+        ERROR,
         f"is old: {', '.join(missing)} not applied",
         "start `headstart up` or `headstart worker episodes`: either brings it up to date",
     )
@@ -74,7 +74,7 @@ def _split(message: str) -> tuple[str, str]:
 
 
 async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
-    """Return the findings, and how far its clock is ahead of ours, in seconds."""
+    """Return the findings, and its clock minus ours, in seconds."""
     at = masked_address(url)
     try:
         async with redis_client(url) as client:
@@ -92,19 +92,19 @@ async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding]
         found = [_unwritable(at, info, refused)]
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
-        what = f"evicts what executors are told when memory is short ({policy})"
-        found.append(Finding("redis", NOTE, what, "set maxmemory-policy noeviction"))
+        what = f"evicts thresholds and modes when memory is short ({policy})"
+        found.append(Finding("redis", WARNING, what, "set maxmemory-policy noeviction"))
     return [*found, *map(_no_mode, modes)], ahead
 
 
 def _no_mode(served: ServedMode) -> Finding:
-    what = f"is_published the mode {served.stored!r} for {served.whose}: executors take it for off"
+    what = f"serves the mode {served.stored!r} for {served.whose}: executors treat it as off"
     remedy = "`headstart config set mode` sets off, observe or act"
-    return Finding("redis", WRONG, what, remedy)
+    return Finding("redis", ERROR, what, remedy)
 
 
 async def _write_refused(client: Any) -> str | None:
-    """Return why Redis takes no writes; to delete what is not there changes nothing."""
+    """Return why Redis refuses writes; tries to delete a key that does not exist."""
     from redis.exceptions import ResponseError
 
     try:
@@ -118,13 +118,13 @@ def _unwritable(at: str, info: dict[str, Any], refused: str) -> Finding:
     if info.get("role") != "master":
         primary = f"{info.get('master_host')}:{info.get('master_port')}"
         what = f"{at} is read-only: it is a replica of {primary}"
-        return Finding("redis", WRONG, what, f"name the primary: --redis redis://{primary}/0")
+        return Finding("redis", ERROR, what, f"name the primary: --redis redis://{primary}/0")
     remedy = "see Redis' log and its disk; the user needs writes to headstart:*"
-    return Finding("redis", WRONG, f"{at} is read-only: {refused}", remedy)
+    return Finding("redis", ERROR, f"{at} is read-only: {refused}", remedy)
 
 
 def _away(service: str, at: str, error: Exception, setting: str) -> Finding:
     remedy = f"start it (`headstart up`), or name yours: {setting}"
     if isinstance(error, DatabaseUnreachable) and error.trouble is not None:
         remedy = error.trouble.remedy
-    return Finding(service, WRONG, f"{at}: {short_error(error)}", remedy)
+    return Finding(service, ERROR, f"{at}: {short_error(error)}", remedy)

@@ -1,23 +1,24 @@
-"""Whether a member of each consumer group takes in what waits."""
+"""Checks that a member of each consumer group reads the partitions in which records wait."""
 
 from __future__ import annotations
 
-from console.inspection.doctor.findings import WRONG, Finding
-from console.inspection.lag import Log, ask_stored, lags
+from console.inspection.doctor.broker import LogTopics
+from console.inspection.doctor.findings import ERROR, Finding
+from console.inspection.lag import ask_groups, ask_stored, lags
 from console.inspection.partition_owners import without_owner
 from console.inspection.services import AskedPostgres
 
 
-async def check_groups(kafka: str, postgres: str) -> list[Finding]:
-    """Return what no worker takes in.
+async def check_groups(kafka: str, postgres: str, topics: LogTopics) -> list[Finding]:
+    """Return the partitions that no worker reads although records wait in them.
 
-    Whether broker and Postgres answer is said by others: where one does not, nothing is found.
+    If broker or Postgres does not answer, other checks report it and this one returns nothing.
     """
     try:
         async with AskedPostgres(postgres) as asked:
-            log = await Log(kafka).ask()
+            log = await ask_groups(kafka, topics.epoch, topics.states)
             stored = await ask_stored(await asked.connection(), log.epoch)
+        unowned = list(without_owner(lags(log, stored), log.groups))
     except Exception:
         return []
-    found = without_owner(lags(log, stored), log.groups)
-    return [Finding("groups", WRONG, each.what, each.remedy) for each in found]
+    return [Finding("groups", ERROR, each.what, each.remedy) for each in unowned]

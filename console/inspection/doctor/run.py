@@ -1,4 +1,4 @@
-"""All checks of a system, in the order in which they are worth reading."""
+"""Runs all checks of a system, in the order in which they are shown."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ HERE: Final = Machine()
 
 
 async def diagnose(target: InspectionTarget, machine: Machine = HERE) -> list[Finding]:
-    """Return every finding. Raises nothing for what is wrong: that is what it finds."""
-    broker, (postgres, postgres_off), (redis, redis_off), served, groups = await asyncio.gather(
-        check_broker(target.kafka),
+    """Return every finding. A failed check is a finding, not an exception."""
+    (broker, groups), (postgres, postgres_off), (redis, redis_off), served = await asyncio.gather(
+        _check_log(target),
         check_postgres(target.postgres, machine.now),
         check_redis(target.redis, machine.now),
         check_served(target.kafka, target.redis, machine.now),
-        check_groups(target.kafka, target.postgres),
     )
     offs = {"Postgres": postgres_off, "Redis": redis_off}
     clocks = {name: off for name, off in offs.items() if off is not None}
@@ -39,3 +38,11 @@ async def diagnose(target: InspectionTarget, machine: Machine = HERE) -> list[Fi
         check_clock(clocks),
         *check_workers(find_workers(target.data), target.data),
     ]
+
+
+async def _check_log(target: InspectionTarget) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings on the broker, and those on the groups from the same description."""
+    found, topics = await check_broker(target.kafka)
+    if topics is None:
+        return found, []
+    return found, await check_groups(target.kafka, target.postgres, topics)

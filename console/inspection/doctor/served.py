@@ -1,11 +1,11 @@
-"""What Redis serves: whether it can be read, and whether commands set what restricts executors."""
+"""Checks that the values in Redis can be read and match the commands."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from console.inspection.doctor.findings import NOTE, WRONG, Finding
+from console.inspection.doctor.findings import ERROR, WARNING, Finding
 from sinks.connections import redis_client
 from sinks.redis.commands import CommandPublisher, redis_hash
 from sinks.redis.queries import REMEDY, UnreadableFields, served_thresholds
@@ -19,9 +19,9 @@ _UNSERVED_REMEDY = (
 
 
 async def check_served(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
-    """Return what is wrong with what is served. `now`: Unix seconds.
+    """Return problems of served values. `now`: Unix seconds.
 
-    Whether broker and Redis answer is said by others: where one does not, nothing is found.
+    If broker or Redis does not answer, other checks report it and this one returns nothing.
     """
     found: list[Finding] = []
     for check in (_thresholds(redis), _modes(redis), _commands(kafka, redis, now)):
@@ -33,19 +33,26 @@ async def check_served(kafka: str, redis: str, now: Callable[[], float]) -> list
 
 
 async def _thresholds(redis: str) -> list[Finding]:
-    told: list[UnreadableFields] = []
-    async for _each in served_thresholds(redis, unreadable=told):
+    unreadable: list[UnreadableFields] = []
+    async for _each in served_thresholds(redis, unreadable=unreadable):
         pass
     found = []
-    if told:
-        what = f"{len(told)} values of thresholds cannot be read, the first: {told[0]}"
-        found.append(Finding("served", WRONG, what, REMEDY))
+    if unreadable:
+        what = f"{len(unreadable)} values of thresholds cannot be read, the first: {unreadable[0]}"
+        found.append(Finding("served", ERROR, what, REMEDY))
     async with redis_client(redis) as client:
         aside = [key async for key in client.scan_iter(_SET_ASIDE, count=500)]
     if aside:
         first = aside[0].decode(errors="backslashreplace")
         what = f"{len(aside)} keys of another type were set aside, such as {first}"
-        found.append(Finding("served", NOTE, what, "they go after a week; find what wrote them"))
+        found.append(
+            Finding(
+                "served",
+                WARNING,
+                what,
+                "they expire after a week; find the process that wrote them",
+            )
+        )
     return found
 
 
@@ -55,36 +62,36 @@ async def _modes(redis: str) -> list[Finding]:
             return []
     what = "no worker has published modes: executors start nothing until one has"
     remedy = "start the service: `headstart up` or `headstart worker thresholds`"
-    return [Finding("served", NOTE, what, remedy)]
+    return [Finding("served", WARNING, what, remedy)]
 
 
 async def _commands(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
     if not (found := await _not_served(kafka, redis, now)):
         return []
-    if any(each.state == WRONG for each in found):
-        await asyncio.sleep(_SERVED_WITHIN_S)  # a worker or a command may be about to serve it
+    if any(each.level == ERROR for each in found):
+        await asyncio.sleep(_SERVED_WITHIN_S)  # a worker or a command may be about to publish it
         found = await _not_served(kafka, redis, now)
     return found
 
 
 async def _not_served(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
-    """Return where Redis serves something else than the commands say."""
+    """Return where Redis differs from the commands."""
     state = await read_commands(kafka)
     async with CommandPublisher(redis) as publisher:
         looked = await publisher.look(state, int(now() * 1000))
-        if not await publisher.has_all_modes():  # said by `_modes`: executors start nothing
+        if not await publisher.has_all_modes():  # reported by `_modes`: executors start nothing
             looked = [(place, said._replace(changes={})) for place, said in looked]
     found = []
     for place, said in looked:
         if newer := publisher.newer.get(place):
             what = f"Redis does not serve what commands set: {newer.what}"
-            found.append(Finding("served", WRONG, what, newer.remedy))
+            found.append(Finding("served", ERROR, what, newer.remedy))
         elif said.changes:
             what = f"Redis does not serve what commands set at {redis_hash(place)}"
-            found.append(Finding("served", WRONG, what, _UNSERVED_REMEDY))
+            found.append(Finding("served", ERROR, what, _UNSERVED_REMEDY))
     remedy = "set it by `headstart config set`, or set it there and then unset it"
     return found + [
-        Finding("served", NOTE, f"no command set {what}: {redis_hash(place)}", remedy)
+        Finding("served", WARNING, f"no command set {what}: {redis_hash(place)}", remedy)
         for place, said in looked
         for what in said.kept
     ]

@@ -1,4 +1,4 @@
-"""The workers of a data directory: which ended or end again and again, by what, and what to do."""
+"""Checks the workers of a data directory: which ended or keep ending, and why."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
+from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from console.inspection.workers import Worker
 
 _NOTED: Final = (
-    "its log says which (redis.repaired, redis.contested, redis.kept); what else writes to Redis "
-    "needs a Redis, or a database number, of its own"
+    "its log says which (redis.repaired, redis.contested, redis.kept); give other programs "
+    "that write to Redis another server or database number"
 )
 
 
 def check_workers(found: Sequence[Worker], data: Path) -> Iterator[Finding]:
-    """Yield how each worker of the directory `data` is. Pure."""
+    """Yield the state of each worker of the directory `data`. Pure."""
     if not found:
-        yield Finding("workers", NOTE, "none has ever run on this data directory", "headstart up")
+        yield Finding(
+            "workers", WARNING, "none has ever run on this data directory", "headstart up"
+        )
     for each in found:
         name = f"{each.name}-{each.instance}"
         log = data / "workers" / "logs" / f"{name}.log"
@@ -26,20 +28,20 @@ def check_workers(found: Sequence[Worker], data: Path) -> Iterator[Finding]:
             yield Finding("workers", OK, f"{name} works")
         elif _is_wrong(each, found):
             remedy = (
-                "correct what made it end; `headstart up` then starts it again by itself, and "
-                f"where none runs, start it. Its log: {log}"
+                "correct the cause; a running `headstart up` then restarts it, otherwise start "
+                f"it. Its log: {log}"
             )
-            yield Finding("workers", WRONG, f"{name} {trouble}", remedy)
+            yield Finding("workers", ERROR, f"{name} {trouble}", remedy)
         else:
-            yield Finding("workers", NOTE, f"{name} {trouble}", f"see its log: {log}")
+            yield Finding("workers", WARNING, f"{name} {trouble}", f"see its log: {log}")
         for note in each.redis_notes:
-            yield Finding("served", NOTE, f"{name}: {note}", _NOTED)
+            yield Finding("served", WARNING, f"{name}: {note}", _NOTED)
 
 
 def _is_wrong(worker: Worker, found: Sequence[Worker]) -> bool:
-    """Return whether it ended, or ends again and again, and no namesake does its work.
+    """Return whether it ended, or keeps ending, and no worker of the same name runs.
 
-    One that was stopped, with all others and without an error, is not wrong.
+    Stopping all workers without an error is not a problem.
     """
     if worker.refused and not worker.running:
         return True
