@@ -68,9 +68,9 @@ class HopsWalk:
     ) -> tuple[Sequence[float], Sequence[float]]:
         """Answer queries and learn, in order; return the thresholds in force at each outcome.
 
-        That is (thresholds for the gain and cost that are known when it is decided on, thresholds
-        for its context's average ones). `contexts`: how many there are; `known`: of each judged
-        prediction, (0, 0) where the averages decide.
+        Returns (thresholds for the gain and cost known at the decision, thresholds for its
+        context's averages). `contexts`: number of contexts; `known`: gain and cost by outcome, (0,
+        0) to use the averages.
         """
         self._states.extend([None] * (contexts - len(self._states)))
         thresholds: list[float] = []
