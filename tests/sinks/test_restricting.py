@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headstart.keys import modes_key, redis_key
 from headstart.thresholds.modes import most_restrictive
-from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, decode_overrides
+from headstart.thresholds.overrides import OVERRIDES_FIELD, UNREACHABLE, decode_overrides
 from sinks.redis.commands import CommandPublisher, version_key
 from sinks.redis.restrictions import StoredRestriction, merged
 from topics.commands.messages import (
@@ -171,7 +171,7 @@ def test_overrides_by_which_readers_start_nothing_stay(raw: bytes) -> None:
     for state, served in ((state_of(), b"[]"), (before, b"[]"), (before, ours)):
         said = merged(state, WHOLE, StoredRestriction(b"1 1", served, {FIELD: raw}), 10)
         after = said.changes.get(FIELD, raw)
-        assert decode_overrides(after)[0].speculate == NOTHING
+        assert decode_overrides(after)[0].speculate == UNREACHABLE
         assert len(said.kept) == 1
         again = merged(
             state, WHOLE, StoredRestriction(b"1 1", said.served, {FIELD: after or b""}), 10
