@@ -132,7 +132,7 @@ def test_a_scale_for_an_unguessed_tool_is_a_warning(run: Run, tmp_path: Path, lo
     scales = ("--cost-scale", "search=2", "--gain-scale", "serch=3", "--cost-scale", "1.5")
     ended = run("backtest", "--source", str(file), "td", "--json", *scales)
     assert ended.returncode == 0, ended.stderr
-    said = "serch: scaled, but no prediction is of such a tool"
+    said = "serch: scaled, but no prediction is of this tool"
     assert json.loads(ended.stdout)["read"]["warnings"] == [said]
     assert said in ended.stderr
 
@@ -187,7 +187,7 @@ def test_tune_confirms_on_the_later_part(run: Run, outcomes: Path) -> None:
         (("--apply", "refund"), 1, "key=value"),
         (("--dry-run",), 2, "--apply"),
         (("--apply", "*", "--dry-run", "--policy", "td"), 0, "no improvement is confirmed"),
-        (("--apply", "*", "--dry-run", "--policy", "fixed:speculate=.6"), 0, "would learn in *"),
+        (("--apply", "*", "--dry-run", "--policy", "fixed:speculate=.6"), 0, "would be assigned to *"),
     ],
 )
 def test_tune_applies_only_what_is_confirmed(

@@ -50,8 +50,10 @@ def letters(system: System) -> Counter[str | None]:
 
 def until_stopped(system: System, said: list[str], times: int) -> None:
     """Wait until both workers ended at the limit so many times."""
-    names = ("episodes", "thresholds")
-    stopped = lambda: all(stops(said, name) >= times for name in names)  # noqa: E731
+
+    def stopped() -> bool:
+        return all(stops(said, name) >= times for name in ("episodes", "thresholds"))
+
     until(stopped, pause_s=0.1, meanwhile=system.check, seen=lambda: said)
 
 
