@@ -187,7 +187,11 @@ def test_tune_confirms_on_the_later_part(run: Run, outcomes: Path) -> None:
         (("--apply", "refund"), 1, "key=value"),
         (("--dry-run",), 2, "--apply"),
         (("--apply", "*", "--dry-run", "--policy", "td"), 0, "no improvement is confirmed"),
-        (("--apply", "*", "--dry-run", "--policy", "fixed:speculate=.6"), 0, "would be assigned to *"),
+        (
+            ("--apply", "*", "--dry-run", "--policy", "fixed:speculate=.6"),
+            0,
+            "would be assigned to *",
+        ),
     ],
 )
 def test_tune_applies_only_what_is_confirmed(
