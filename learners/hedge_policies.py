@@ -1,4 +1,4 @@
-"""META: Hedge over whole policies, for data that may fit none of them."""
+"""META: Hedge over four whole policies at every level, for data that may fit none of them."""
 
 from __future__ import annotations
 

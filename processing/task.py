@@ -1,5 +1,8 @@
 """One partition of the threshold agent, without its I/O: records in, checkpoints out.
 
+Decodes records, checks that their events belong to the partition, has them applied
+(`processing.apply`), and makes dead letters of what is rejected.
+
 State is a pure function of (epoch, prefix of the log): the time comes from the log
 (`processing.state.clock`), and no decision depends on where a batch ends.
 """

@@ -1,4 +1,6 @@
-"""Writes overrides and modes to Redis: every threshold worker follows the log of commands.
+"""Writes overrides and modes to Redis, and checks and repairs them there at an interval.
+
+Every threshold worker follows the log of commands.
 
 It runs in the threshold worker, which writes Redis and needs no Postgres: a kill switch must not
 wait for a database. All workers write the same; versions make that harmless.

@@ -1,4 +1,4 @@
-"""Merges what partitions learned of workflow types into a default for each tenant. Pure.
+"""Collects evidence of workflow types and merges it into a default for each tenant. Pure.
 
 Every partition has an `EvidenceCollector`, which sends evidence of its tenants' workflow types to
 partition 0. There, the `DefaultMerger` merges all evidence of a tenant into a default for every

@@ -1,4 +1,4 @@
-"""Sums over the predictions of one part of a history, for all policies."""
+"""Sums per policy over one part of a history. Where the parts begin is decided in `engine`."""
 
 from __future__ import annotations
 

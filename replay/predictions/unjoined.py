@@ -1,4 +1,7 @@
-"""What was not joined of what a filter leaves. The core counts that of the whole log."""
+"""Counts completions without a start, of those that a filter selects, after a log was read.
+
+The core counts those of the whole log.
+"""
 
 from __future__ import annotations
 

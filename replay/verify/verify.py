@@ -1,4 +1,8 @@
-"""Verify: the log once more through the same learner, compared with table, Redis and Postgres."""
+"""Verify: replays the log and compares the result with the table, Redis and Postgres.
+
+Events that are missing in Postgres are looked for here; those that the dead-letter topic has as
+refused by the database are none.
+"""
 
 from __future__ import annotations
 

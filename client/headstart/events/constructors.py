@@ -1,4 +1,4 @@
-"""A constructor for each type of event, which checks its fields. Nothing is sent here.
+"""A constructor for each type of event, which refuses unknown fields. Nothing is sent here.
 
 Fields of the workflow (tenant, workflow type and id, user, session, context) that are not given
 come from the scope that `headstart.workflow` opened.

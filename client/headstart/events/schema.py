@@ -1,4 +1,4 @@
-"""The event record: its fields, limits and ids.
+"""The event record: its fields, limits, ids, and the defaults of missing fields.
 
 The types below are the single source of truth: the client validates with them, the service
 derives its decoder and the published JSON Schema from them.
