@@ -67,10 +67,12 @@ def load() -> bool:
     except Exception as error:  # no Numba, or not for this machine: slower, not wrong
         message = getattr(error, "stderr", None) or repr(error).encode()
         lines = message.decode(errors="replace").strip().splitlines()
-        log.warning("kernels.unavailable", reason=lines[-1] if lines else repr(error))
+        if structlog.is_configured():
+            log.warning("kernels.unavailable", reason=lines[-1] if lines else repr(error))
         return False
     install_kernels(module)
-    log.info("kernels.loaded")
+    if structlog.is_configured():  # else this is a command, whose stdout is its result
+        log.info("kernels.loaded")
     return True
 
 

@@ -30,7 +30,9 @@ def test_an_invalid_port(part: str, port: str) -> None:
 
 
 def test_an_invalid_port_of_a_stack(tmp_path: Path) -> None:
-    with pytest.raises(StackError, match=f"99999 is no port for redis: .* 0 to {HIGHEST_PORT}"):
+    with pytest.raises(
+        StackError, match=f"99999 is not a valid port for redis: .* 0 to {HIGHEST_PORT}"
+    ):
         Ports(tmp_path).reserve("redis", 99_999)
 
 

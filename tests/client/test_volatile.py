@@ -36,7 +36,7 @@ class Broker:
 
     def kill(self) -> None:
         os.kill(self.stack.pids["broker"], signal.SIGKILL)
-        until(self.stack.mend)
+        until(self.stack.restart_services)
 
     def take_in_all(self) -> None:
         """Commit, for both groups, the offsets at which the log ends now."""

@@ -17,6 +17,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 Event = dict[str, Any]
 
 
+def contexts(ended: Any) -> list[dict[str, Any]]:
+    """Return the listed contexts, without `latest`: it moves while a partition's clock is behind."""
+    listed = json.loads(ended.stdout)["contexts"]
+    return [{name: value for name, value in each.items() if name != "latest"} for each in listed]
+
+
 def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
     system: System,
     headstart: Any,
@@ -34,7 +40,7 @@ def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
     assert system.drain(PATIENCE_S)
     before = stored.served("refund")
     listing = ("contexts", "--tenant", tenant, "--redis", at.redis, "--json")
-    listed = json.loads(headstart(*listing).stdout)
+    listed = contexts(headstart(*listing))
     file = str(tmp_path / "learned.jsonl")
     exported = headstart("thresholds", "export", file, "--tenant", tenant, *kafka, "--json")
     assert exported.returncode == 0, exported.stderr
@@ -53,7 +59,7 @@ def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
     for path, value in stored.served("refund").items():
         assert value["speculate"] == before[path]["speculate"]
         assert value["outcomes"] == 30
-    assert json.loads(headstart(*listing).stdout) == listed, "nothing of a context is lost"
+    assert contexts(headstart(*listing)) == listed, "nothing of a context is lost"
 
     # Withdrawn with the reset, and not said again within a minute of that.
     stored.until(lambda: stored.served("").get("default", {}).get("outcomes") == 30)

@@ -329,31 +329,35 @@ def test_no_outcome_after_a_pause_happened_later_than_is_said(
     A gap is forgotten once ten times its length has passed.
     """
     clock, now = PartitionClock(TaskStateRow()), NOW
-    clock.witness(now)
+    clock.apply(now)
     learned = []
     for minutes, records in pauses:
         now += minutes * 60_000
         for _ in range(records):
-            learned.append((clock.heard(now), now))  # it waited, or came before the clock record
-            clock.witness(now)
-            learned.append((clock.heard(now + 1), now + 1))
+            learned.append(
+                (clock.outcome_time(now), now)
+            )  # it waited, or came before the clock record
+            clock.apply(now)
+            learned.append((clock.outcome_time(now + 1), now + 1))
             for held, arrived in learned:
                 latest = latest_of(held, clock.row, now + 1)
                 assert latest >= arrived or now - arrived > 9 * (arrived - held)
             now += TICK_MS
-    assert latest_of(clock.heard(now), clock.row, now) - now < 3 * TICK_MS
+    assert latest_of(clock.outcome_time(now), clock.row, now) - now < 3 * TICK_MS
 
 
 def test_a_context_is_as_late_as_the_clock_is_behind() -> None:
     clock = PartitionClock(TaskStateRow())
-    clock.witness(NOW)
-    before, back = clock.heard(NOW - TICK_MS), NOW + 9 * HOUR_MS
-    first = clock.heard(back)
+    clock.apply(NOW)
+    before, back = clock.outcome_time(NOW - TICK_MS), NOW + 9 * HOUR_MS
+    first = clock.outcome_time(back)
     seen = []
     for tick in range(6):
         now = back + tick * TICK_MS
-        clock.witness(now)
-        seen.append([latest_of(held, clock.row, now) >= back for held in (first, clock.heard(now))])
+        clock.apply(now)
+        seen.append(
+            [latest_of(held, clock.row, now) >= back for held in (first, clock.outcome_time(now))]
+        )
     assert seen == [[True, True]] * 6
     assert clock.row.doubled == 0, "it has caught up"
     assert latest_of(before - TICK_MS, clock.row, now) < NOW

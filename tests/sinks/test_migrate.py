@@ -14,6 +14,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from cli.support.options import SettingOptions
 from cli.system.migrate import migrate as migrate_command
 from console.inspection.doctor.databases import check_postgres
 from console.inspection.doctor.findings import ERROR
@@ -200,7 +201,7 @@ def test_the_command_fails_and_names_the_statements(
     writing_role: str, capsys: pytest.CaptureFixture[str], *, json: bool
 ) -> None:
     with pytest.raises(RightsMissing, match=r"ALTER TABLE public\.episodic_events OWNER TO"):
-        migrate_command(postgres=writing_role, json=json)
+        migrate_command(SettingOptions(postgres=writing_role), json=json)
     assert ("missing_rights" in capsys.readouterr().out) is json
 
 
