@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 
 def contexts(ended: Any) -> list[dict[str, Any]]:
-    """Return the listed contexts, without `latest`: it moves while a partition's clock is behind."""
+    """Return the listed contexts without `latest`, which moves while a clock is behind."""
     listed = json.loads(ended.stdout)["contexts"]
     return [{name: value for name, value in each.items() if name != "latest"} for each in listed]
 
