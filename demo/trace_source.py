@@ -24,7 +24,7 @@ from replay.files.json_lines import json_lines
 from replay.predictions.assumptions import COST, GAIN, MIXED, AssumedOutcome, Basis
 from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT
-from replay.sources.base import NothingThere, Prediction, ReadOptions
+from replay.sources.base import NothingThere, ReadOptions, ReadPrediction
 
 _LEVELS = ("previous_tool", "tool_before")
 
@@ -66,7 +66,7 @@ class TraceHistory:
         unit: int,  # noqa: ARG002
         notes: Notes,
         basis: Basis,
-    ) -> Iterator[tuple[Sequence[Prediction], float]]:
+    ) -> Iterator[tuple[Sequence[ReadPrediction], float]]:
         """Yield the guess before every call of every run."""
         predictor, times = Predictor(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
         untimed, repeats, unmet = 0, Repeats(), self.reading.scales.named
@@ -79,7 +79,7 @@ class TraceHistory:
             if not self.reading.range.holds(run.started_at):
                 untimed += run.started_at is None
                 continue
-            judged, found = self._chosen(run), list[Prediction]()
+            judged, found = self._chosen(run), list[ReadPrediction]()
             group = workflow_group(f"{number}")
             history: list[str] = []
             before: Step | None = None
@@ -92,7 +92,7 @@ class TraceHistory:
                     if judged:
                         outcome = self._outcome(guess, actual, time, basis)
                         paths = _paths(run.domain, history)
-                        found.append(Prediction(run.source, paths, outcome, group))
+                        found.append(ReadPrediction(run.source, paths, outcome, group))
                         notes.predictions += 1
                         unmet.discard(guess.tool)
                     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.option_groups import Fields, OptionGroup
+from cli.support.option_groups import OnlyFields, OptionGroup
 
 if TYPE_CHECKING:
     from settings import LoadedSettings, Settings
@@ -62,12 +62,16 @@ class SettingOptions(OptionGroup):
         return read_with_origins(**vars(self) | more)
 
 
-KafkaOptions = Annotated[SettingOptions, Fields("kafka", "data")]
-PostgresOptions = Annotated[SettingOptions, Fields("postgres", "data")]
-RedisOptions = Annotated[SettingOptions, Fields("redis", "data")]
-KafkaRedisOptions = Annotated[SettingOptions, Fields("kafka", "redis", "data")]
-KafkaPostgresOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "data")]
-ServiceOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "data")]
-HealthOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "data", "health")]
-LearnerOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "learner", "data")]
-StackOptions = Annotated[SettingOptions, Fields("data", "partitions", "learner")]
+KafkaOptions = Annotated[SettingOptions, OnlyFields("kafka", "data")]
+PostgresOptions = Annotated[SettingOptions, OnlyFields("postgres", "data")]
+RedisOptions = Annotated[SettingOptions, OnlyFields("redis", "data")]
+KafkaRedisOptions = Annotated[SettingOptions, OnlyFields("kafka", "redis", "data")]
+KafkaPostgresOptions = Annotated[SettingOptions, OnlyFields("kafka", "postgres", "data")]
+ServiceOptions = Annotated[SettingOptions, OnlyFields("kafka", "postgres", "redis", "data")]
+HealthOptions = Annotated[
+    SettingOptions, OnlyFields("kafka", "postgres", "redis", "data", "health")
+]
+LearnerOptions = Annotated[
+    SettingOptions, OnlyFields("kafka", "postgres", "redis", "learner", "data")
+]
+StackOptions = Annotated[SettingOptions, OnlyFields("data", "partitions", "learner")]

@@ -59,7 +59,7 @@ class ReadOptions:
     whole: bool = False
 
 
-class Prediction(NamedTuple):
+class ReadPrediction(NamedTuple):
     """A prediction whose outcome is known when it is read.
 
     `paths`: its contexts, coarse to fine; `group`: of its workflow, see `workflow_group`.
@@ -114,7 +114,7 @@ class OutcomeSource(_Source, Protocol):
 
     def predictions(
         self, unit: int, notes: Notes, basis: Basis
-    ) -> Iterator[tuple[Sequence[Prediction], float]]:
+    ) -> Iterator[tuple[Sequence[ReadPrediction], float]]:
         """Yield a unit's predictions in order, and which share of it was read by then.
 
         `basis` counts what their worth rests on.

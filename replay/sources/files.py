@@ -22,9 +22,9 @@ from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import OutcomeLine, parse_numbered
 from replay.sources.base import (
     NothingThere,
-    Prediction,
     PredictionSource,
     ReadOptions,
+    ReadPrediction,
 )
 from replay.sources.export_chunks import SKIPPABLE
 from replay.sources.export_file import ExportSource, NotAnExport, is_export
@@ -76,10 +76,10 @@ class OutcomeFile:
         unit: int,  # noqa: ARG002
         notes: Notes,
         basis: Basis,
-    ) -> Iterator[tuple[Sequence[Prediction], float]]:
+    ) -> Iterator[tuple[Sequence[ReadPrediction], float]]:
         """Yield all outcomes."""
         scales = self.reading.scales
-        unmet, unused, found = scales.named, set[str](), list[Prediction]()
+        unmet, unused, found = scales.named, set[str](), list[ReadPrediction]()
         with json_lines(self.file) as file:
             lines = _counted(file, notes)
             for line in parse_numbered(lines, self.reading.levels, self.name, unused):
@@ -92,7 +92,9 @@ class OutcomeFile:
                     if line.workflow is None
                     else workflow_group(line.workflow)
                 )
-                found.append(Prediction("", line.judged.paths, self._outcome(line, basis), group))
+                found.append(
+                    ReadPrediction("", line.judged.paths, self._outcome(line, basis), group)
+                )
                 notes.predictions += 1
                 if len(found) >= _AT_ONCE:
                     yield found, file.share
