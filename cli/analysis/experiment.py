@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.option_groups import OnlyFields
+from cli.support.option_groups import Only
 from cli.support.options import Json, KafkaPostgresOptions
 from cli.support.output import say, show_json, show_table
 from cli.support.progress import Bar
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ExperimentHistory = Annotated[
     HistoryOptions,
-    OnlyFields(
+    Only(
         "source", "since", "until", "tenant", "workflow_type", "gain", "cost", "processes",
     ),
 ]  # fmt: skip

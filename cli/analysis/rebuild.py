@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.option_groups import OnlyFields
+from cli.support.option_groups import Only
 from cli.support.options import Json, SettingOptions, Yes
 from cli.support.output import confirm, say, show_json, show_table
 from cli.support.times import now_ms
@@ -46,7 +46,7 @@ def rebuild(
     yes: Yes = False,
     wait: Wait = 300.0,
     *,
-    options: Annotated[SettingOptions, OnlyFields("kafka", "redis", "data", "learner")],
+    options: Annotated[SettingOptions, Only("kafka", "redis", "data", "learner")],
     json: Json = False,
 ) -> None:
     """Relearn thresholds from the log, and switch the workers over to the result.

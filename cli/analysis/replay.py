@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.option_groups import OnlyFields
+from cli.support.option_groups import Only
 from cli.support.options import Json, Limit, SettingOptions
 from cli.support.output import claim_outputs, say, show_json, show_table
 from cli.support.source_options import HistoryOptions, open_source
@@ -24,7 +24,7 @@ ThresholdsOut = Annotated[
 
 ReplayHistory = Annotated[
     HistoryOptions,
-    OnlyFields(
+    Only(
         "source", "since", "until", "from_offset", "to_offset", "tenant", "workflow_type", "domain",
         "levels", "processes",
     ),
@@ -36,7 +36,7 @@ def replay(
     limit: Limit = 20,
     *,
     history: ReplayHistory,
-    options: Annotated[SettingOptions, OnlyFields("kafka", "postgres", "learner", "data")],
+    options: Annotated[SettingOptions, Only("kafka", "postgres", "learner", "data")],
     json: Json = False,
 ) -> None:
     """Relearn thresholds from the log, with the workers' own core, and print them.

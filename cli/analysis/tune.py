@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.option_groups import OnlyFields
+from cli.support.option_groups import Only
 from cli.support.options import Json, SettingOptions, Yes
 from cli.support.output import claim_outputs, confirm, say, show_json, show_table
 from cli.support.progress import Bar
@@ -41,7 +41,7 @@ Html = Annotated[
 
 TuneHistory = Annotated[
     HistoryOptions,
-    OnlyFields(
+    Only(
         "source", "since", "until", "tenant", "workflow_type", "domain", "levels", "gain", "cost",
         "include", "processes",
     ),
@@ -58,7 +58,7 @@ def tune(
     yes: Yes = False,
     *,
     history: TuneHistory,
-    options: Annotated[SettingOptions, OnlyFields("kafka", "postgres", "learner", "data")],
+    options: Annotated[SettingOptions, Only("kafka", "postgres", "learner", "data")],
     json: Json = False,
 ) -> None:
     """Search settings on the first part of the log, and confirm the best on the rest.

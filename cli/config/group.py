@@ -11,7 +11,7 @@ import typer
 from cli.config.apply import COLUMNS, row, shown
 from cli.config.mode import get_mode, set_mode, unset_mode
 from cli.config.threshold import get_threshold, set_threshold, unset_threshold
-from cli.support.option_groups import CommandGroup, OnlyFields
+from cli.support.option_groups import CommandGroup, Only
 from cli.support.options import Json, KafkaRedisOptions, Limit, SettingOptions, Since, TenantOnly
 from cli.support.output import FAILURE, require_found, say, show_json, show_table
 from cli.support.times import now_ms, parse_since
@@ -108,7 +108,7 @@ def show(
     name: Annotated[str | None, typer.Argument(help="Only this setting.")] = None,
     *,
     options: Annotated[
-        SettingOptions, OnlyFields("kafka", "postgres", "redis", "data", "learner", "partitions")
+        SettingOptions, Only("kafka", "postgres", "redis", "data", "learner", "partitions")
     ],
     json: Json = False,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.support.option_groups import OnlyFields
+from cli.support.option_groups import Only
 from cli.support.options import Json, KafkaPostgresOptions
 from cli.support.output import claim_outputs, say, show_json
 from cli.support.source_options import HistoryOptions
@@ -18,7 +18,7 @@ def export(
     ],
     *,
     history: Annotated[
-        HistoryOptions, OnlyFields("source", "since", "until", "from_offset", "to_offset")
+        HistoryOptions, Only("source", "since", "until", "from_offset", "to_offset")
     ],
     options: KafkaPostgresOptions,
     json: Json = False,

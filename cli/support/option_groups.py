@@ -19,8 +19,8 @@ class OptionGroup:
     """Base of the groups. A field is an option; one without a default is required."""
 
 
-class OnlyFields:
-    """Selects fields of a group: `Annotated[Group, OnlyFields("a", "b")]`; the others keep defaults."""
+class Only:
+    """Selects fields of a group: `Annotated[Group, Only("a", "b")]`; the others keep defaults."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -70,7 +70,7 @@ def expand_options(command: Callable[..., T]) -> Callable[..., T]:
 def _options(kind: type[OptionGroup], extras: list[Any]) -> Iterator[Parameter]:
     """Yield the fields that the annotation selects as parameters of a command."""
     hints = get_type_hints(kind, include_extras=True)
-    selected = next((each.names for each in extras if isinstance(each, OnlyFields)), None)
+    selected = next((each.names for each in extras if isinstance(each, Only)), None)
     for each in fields(kind):
         if selected is None or each.name in selected:
             default = Parameter.empty if each.default is MISSING else each.default

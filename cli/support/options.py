@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.option_groups import OnlyFields, OptionGroup
+from cli.support.option_groups import Only, OptionGroup
 
 if TYPE_CHECKING:
     from settings import LoadedSettings, Settings
@@ -62,16 +62,12 @@ class SettingOptions(OptionGroup):
         return read_with_origins(**vars(self) | more)
 
 
-KafkaOptions = Annotated[SettingOptions, OnlyFields("kafka", "data")]
-PostgresOptions = Annotated[SettingOptions, OnlyFields("postgres", "data")]
-RedisOptions = Annotated[SettingOptions, OnlyFields("redis", "data")]
-KafkaRedisOptions = Annotated[SettingOptions, OnlyFields("kafka", "redis", "data")]
-KafkaPostgresOptions = Annotated[SettingOptions, OnlyFields("kafka", "postgres", "data")]
-ServiceOptions = Annotated[SettingOptions, OnlyFields("kafka", "postgres", "redis", "data")]
-HealthOptions = Annotated[
-    SettingOptions, OnlyFields("kafka", "postgres", "redis", "data", "health")
-]
-LearnerOptions = Annotated[
-    SettingOptions, OnlyFields("kafka", "postgres", "redis", "learner", "data")
-]
-StackOptions = Annotated[SettingOptions, OnlyFields("data", "partitions", "learner")]
+KafkaOptions = Annotated[SettingOptions, Only("kafka", "data")]
+PostgresOptions = Annotated[SettingOptions, Only("postgres", "data")]
+RedisOptions = Annotated[SettingOptions, Only("redis", "data")]
+KafkaRedisOptions = Annotated[SettingOptions, Only("kafka", "redis", "data")]
+KafkaPostgresOptions = Annotated[SettingOptions, Only("kafka", "postgres", "data")]
+ServiceOptions = Annotated[SettingOptions, Only("kafka", "postgres", "redis", "data")]
+HealthOptions = Annotated[SettingOptions, Only("kafka", "postgres", "redis", "data", "health")]
+LearnerOptions = Annotated[SettingOptions, Only("kafka", "postgres", "redis", "learner", "data")]
+StackOptions = Annotated[SettingOptions, Only("data", "partitions", "learner")]

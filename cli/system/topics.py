@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.support.option_groups import CommandGroup, OnlyFields
+from cli.support.option_groups import CommandGroup, Only
 from cli.support.options import Json, KafkaOptions, SettingOptions
 from cli.support.output import say, show_json, show_table
 
@@ -54,9 +54,7 @@ def list_topics(
 def create(
     replication: Annotated[int, typer.Option(min=1, help="Copies of each partition.")] = 1,
     *,
-    options: Annotated[
-        SettingOptions, OnlyFields("kafka", "postgres", "redis", "data", "partitions")
-    ],
+    options: Annotated[SettingOptions, Only("kafka", "postgres", "redis", "data", "partitions")],
     json: Json = False,
 ) -> None:
     """Create missing topics, and a log epoch if the log is new.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.support.option_groups import CommandGroup, OnlyFields
+from cli.support.option_groups import CommandGroup, Only
 from cli.support.options import (
     Json,
     KafkaOptions,
@@ -86,7 +86,7 @@ def export(
     tenant: TenantOnly = None,
     workflow_type: WorkflowTypeOnly = None,
     *,
-    options: Annotated[SettingOptions, OnlyFields("kafka", "data", "learner")],
+    options: Annotated[SettingOptions, Only("kafka", "data", "learner")],
     json: Json = False,
 ) -> None:
     """Write the learned state as JSON lines: a header, then one line per context.
