@@ -26,9 +26,13 @@ class _Constant(IndependentPolicy):
         """Return `state`."""
         return state
 
-    def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
-        """Return `state`, and the constant threshold for each outcome if `told`."""
-        return state, [self.thresholds(state).speculate] * len(run.confidence) if told else []
+    def course(
+        self, state: State, run: Run, *, with_thresholds: bool
+    ) -> tuple[State, Sequence[float]]:
+        """Return `state`, and the constant threshold for each outcome if `with_thresholds`."""
+        return state, [self.thresholds(state).speculate] * len(
+            run.confidence
+        ) if with_thresholds else []
 
 
 @dataclass(frozen=True)

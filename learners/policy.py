@@ -158,11 +158,13 @@ class IndependentPolicy:
         update = self.update
         return [update(state, outcome) for state in chain]
 
-    def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
-        """Return the state after outcomes in order, and `speculate` before each if `told`."""
+    def course(
+        self, state: State, run: Run, *, with_thresholds: bool
+    ) -> tuple[State, Sequence[float]]:
+        """Return the state after outcomes; if `with_thresholds`, also `speculate` before each."""
         before: list[float] = []
         for outcome in run.outcomes:
-            if told:
+            if with_thresholds:
                 before.append(self.threshold(state, 0.0, 0.0))
             state = self.update(state, outcome)
         return state, before

@@ -59,14 +59,16 @@ class Sliding(IndependentPolicy):
             suggest = min(self._moved(suggest, b, rest, hits), speculate)
         return (speculate, suggest, count, speculated, suggested, correct)
 
-    def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
+    def course(
+        self, state: State, run: Run, *, with_thresholds: bool
+    ) -> tuple[State, Sequence[float]]:
         """Do what `update` does, with the windows as integers."""
         speculate, suggest, count = state[:3]
         above, below, right = map(int, state[3:])
         full, least, every = (1 << self.last) - 1, self.least, self.every
         before: list[float] = []
         for confidence, correct in zip(run.confidence, run.correct, strict=True):
-            if told:
+            if with_thresholds:
                 before.append(speculate)
             count += 1.0
             above, below, right = above << 1, below << 1, right << 1

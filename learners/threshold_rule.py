@@ -64,14 +64,16 @@ class ThresholdRule(IndependentPolicy):
             return state[:half] + moved
         return state
 
-    def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
+    def course(
+        self, state: State, run: Run, *, with_thresholds: bool
+    ) -> tuple[State, Sequence[float]]:
         """Do what `update` does, with the states for both thresholds as separate tuples."""
         half = len(state) // 2
         own, other = state[:half], state[half:]
         threshold, suggest = own[0], other[0]
         step, before = self.step, list[float]()
         for confidence, correct in zip(run.confidence, run.correct, strict=True):
-            if told:
+            if with_thresholds:
                 before.append(threshold)
             if confidence >= threshold:
                 own = step(own, correct, self.target, self.min)
@@ -82,16 +84,16 @@ class ThresholdRule(IndependentPolicy):
         return own + other, before
 
     def course_of_speculate(
-        self, own: State, run: Run, *, told: bool
+        self, own: State, run: Run, *, with_thresholds: bool
     ) -> tuple[State, Sequence[float]]:
-        """Return the state for `speculate` after outcomes, and `speculate` before each if `told`.
+        """Return the state for `speculate` after outcomes; `with_thresholds`: and it before each.
 
         It learns only from outcomes at or above itself, so the state for `suggest` is not needed.
         """
         before: list[float] = []
         step, target, low, threshold = self.step, self.target, self.min, own[0]
         for confidence, correct in zip(run.confidence, run.correct, strict=True):
-            if told:
+            if with_thresholds:
                 before.append(threshold)
             if confidence >= threshold:
                 own = step(own, correct, target, low)

@@ -89,7 +89,7 @@ COMMANDS: Final = Topic(
 )
 NOTICES: Final = Topic(
     name="headstart.notices",
-    holds="what changed in a context or was overridden: each told once, or again with the same id",
+    holds="what changed in a context or was overridden: each sent once, or again with the same id",
     key="tenant 0x1f context path",
     partitioned=True,
     cleanup="delete",

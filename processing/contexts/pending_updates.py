@@ -137,7 +137,7 @@ def _teach(policy: Policy, learning: Learning, run: Columns) -> None:
             _picked(run.correct, indexes),
         )
         numbers = context.changing()
-        numbers.state, _before = policy.course(numbers.state, own, told=False)
+        numbers.state, _before = policy.course(numbers.state, own, with_thresholds=False)
 
 
 def _outcome(confidence: float, correct: bool, gain: float, cost: float) -> Outcome:

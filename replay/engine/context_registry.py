@@ -8,7 +8,7 @@ from replay.predictions.blocks import Chain, FirstOutcome
 
 
 class ContextRegistry:
-    """Contexts by number. `most`: how many are told apart; the rest count as their parent."""
+    """Contexts by number. `most`: how many are distinguished; the rest count as their parent."""
 
     def __init__(self, most: int) -> None:
         self.places: list[tuple[str, str]] = []

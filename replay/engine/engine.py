@@ -24,7 +24,7 @@ from replay.predictions.stakes import StakesHistory
 LIVE: Final = "live"
 """The name of the runner that does what the executors did."""
 MOST_CONTEXTS: Final = 50_000
-"""Contexts of one partition that are told apart; the rest are judged by their parent."""
+"""Contexts of one partition that are distinguished; the rest are judged by their parent."""
 AT_ONCE: Final = 1024
 """Predictions of a block: more make no policy faster."""
 

@@ -29,8 +29,10 @@ class RunFunction(Protocol):
     See `IndependentPolicy.course`.
     """
 
-    def __call__(self, own: State, run: Run, /, *, told: bool) -> tuple[State, Sequence[float]]:
-        """Return both; the thresholds only if `told`."""
+    def __call__(
+        self, own: State, run: Run, /, *, with_thresholds: bool
+    ) -> tuple[State, Sequence[float]]:
+        """Return both; the thresholds only if `with_thresholds`."""
         ...
 
 
@@ -144,7 +146,9 @@ class IndependentRunner(_Stateful):
         if births:
             thresholds = self._run_parent(group, births)
         else:
-            states[context], thresholds = self._course(begun, group.run, told=wanted or group.alone)
+            states[context], thresholds = self._course(
+                begun, group.run, with_thresholds=wanted or group.alone
+            )
         if group.alone:
             self._done[id(group.run)] = begun, states[context], thresholds
         return thresholds
@@ -155,7 +159,7 @@ class IndependentRunner(_Stateful):
         for birth in (*births, None):
             end = len(group.places) if birth is None else bisect_left(group.places, birth.place)
             if end > done:
-                state, more = self._course(state, group.run.piece(done, end), told=True)
+                state, more = self._course(state, group.run.piece(done, end), with_thresholds=True)
                 thresholds += more
                 done = end
             if birth is not None:
@@ -182,7 +186,7 @@ class IndependentRunner(_Stateful):
     def _threshold(self, state: State | None) -> float:
         """Return the threshold of a state; None: the initial one."""
         state = self._initial if state is None else state
-        return self._course(state, _ANY, told=True)[1][0]
+        return self._course(state, _ANY, with_thresholds=True)[1][0]
 
 
 class RuleRunner(IndependentRunner):

@@ -1,4 +1,4 @@
-"""What a file holds, told by the names in its first lines and never by their values."""
+"""Detects what a file holds by the names in its first lines, never by their values."""
 
 from __future__ import annotations
 

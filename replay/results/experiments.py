@@ -1,4 +1,4 @@
-"""Experiments: what each arm earned. Pure; who is in which arm `headstart.experiments` says."""
+"""Experiments: what each arm earned. Pure; `headstart.experiments` assigns workflows to arms."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _table_script(found: Found) -> str:
 
 
 def verdict(found: Found) -> str:
-    """Return what stands on top: who wins, by how much, how sure that is, and all policies."""
+    """Return the head of the page: the best policy, its lead and its interval, and all policies."""
     winner, against = found["winner"], found["against"]
     own = found["policies"][winner]
     ends = own["difference_interval"]
@@ -95,7 +95,7 @@ def verdict(found: Found) -> str:
         f'<p class="says">{escape(found["conclusion"])}</p>{bars(found)}'
         '<p class="soft">Earned: time saved by right guesses minus time wasted by wrong ones. '
         "Thin lines: 95 % intervals, by bootstrap over workflows. Hindsight: the best fixed "
-        "threshold of each context, which nobody could know.</p></section>"
+        "threshold of each context, which cannot be known beforehand.</p></section>"
     )
 
 
@@ -117,7 +117,7 @@ def _day(at: float) -> str:
 
 
 def bars(found: Found, ideal_name: str = "hindsight") -> str:
-    """Return a bar for each policy, those that earned most first, then one that nobody can have.
+    """Return a bar for each policy, those that earned most first, then the best in hindsight.
 
     Of `found` it reads `policies` (`utility`, `interval`), `winner` and `best_fixed`.
     """

@@ -24,18 +24,18 @@ _LEVEL: Final = 3
 _LOOKED_AT: Final = 1 << 20
 
 Damaged = Callable[[str], None]
-"""Is told of each damage: where it is, and what is passed over for it."""
+"""Called with a description of each damage: where it is, and what is skipped."""
 
 
 class NotAPiece(ValueError):
-    """What stands at the beginning of a file is no piece."""
+    """The beginning of a file is not a chunk."""
 
 
 class Head(msgspec.Struct, omit_defaults=True):
-    """What stands before a zstd frame. `partition`: -1 for the first and last line.
+    """The header before a zstd frame. `partition`: -1 for the first and last line.
 
-    `crc`: CRC-32 of what it says and of the frame; `own`: of the head alone, for who passes the
-    frame over. -1 in exports of before there was one.
+    `crc`: CRC-32 of the header and the frame; `own`: of the header alone, for readers that skip
+    the frame. -1 in older exports, which have none.
     """
 
     bytes: int

@@ -317,7 +317,7 @@ class ExportSource:
         read_header(self.file)
         sizes: dict[int, int] = {}
         with self.file.open("rb") as read:
-            for head in heads(read, lambda _: None):  # who reads them is told
+            for head in heads(read, lambda _: None):  # reported when they are read
                 if head.partition >= 0:
                     sizes[head.partition] = sizes.get(head.partition, 0) + head.bytes
         if not sizes:

@@ -183,7 +183,7 @@ async def repair_redis(
 
 
 def named(wrong: WrongField) -> dict[str, Any]:
-    """Return it for people: where, what is wrong, and how to mend it."""
+    """Return it for people: where, what is wrong, and how to fix it."""
     where: dict[str, Any] = wrong.stored.field._asdict()
     if wrong.stored.other_type is not None:
         return {**where, "what": f"its key is a {wrong.stored.other_type}, no hash", "fix": FIX}

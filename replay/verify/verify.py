@@ -80,7 +80,7 @@ class Verified:
 
 
 async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
-    """Return what was found. `say` is told of progress.
+    """Return what was found. `say` is called with progress messages.
 
     Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable`, `NotMigrated`,
     `RedisUnreachable`, `LogCut` and `RowAhead`.
@@ -195,7 +195,7 @@ async def _refused(kafka: str) -> set[str]:
             try:
                 ids.add(str(orjson.loads(record.value)["id"]))
             except (orjson.JSONDecodeError, TypeError, KeyError):
-                continue  # no event, so nobody looks for it
+                continue  # not an event, so it is not looked up
     return ids
 
 

@@ -269,9 +269,9 @@ def test_a_new_context_answers_as_its_parent_or_less_surely(
     ids=lambda p: p.name,
 )
 @few_examples
-@given(stream=streams, cut=st.integers(0, 150), told=st.booleans())
+@given(stream=streams, cut=st.integers(0, 150), with_thresholds=st.booleans())
 def test_a_run_of_outcomes_teaches_what_they_teach_one_by_one(
-    learner: IndependentPolicy, stream: list[Outcome], cut: int, told: bool
+    learner: IndependentPolicy, stream: list[Outcome], cut: int, with_thresholds: bool
 ) -> None:
     state, before = learner.initial(), list[float]()
     for outcome in stream:
@@ -281,10 +281,10 @@ def test_a_run_of_outcomes_teaches_what_they_teach_one_by_one(
     for part in (stream[:cut], stream[cut:]):
         columns = [each.confidence for each in part], [each.correct for each in part]
         run = Run(() if learner.columns else part, *columns)
-        found, more = learner.course(found, run, told=told)
+        found, more = learner.course(found, run, with_thresholds=with_thresholds)
         answers += more
     assert bits([found]) == bits([state])
-    if told:
+    if with_thresholds:
         assert answers == before
 
 
