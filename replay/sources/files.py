@@ -10,6 +10,7 @@ from uuid import UUID
 
 import orjson
 
+from headstart.events.schema import fill_in
 from headstart.experiments import GROUPS, workflow_group
 from learners.outcome import Outcome
 from processing.records.batch import RecordBatch
@@ -191,17 +192,14 @@ def _completed(line: bytes, number: int, written_ms: int) -> tuple[bytes, int]:
         return line, 0
     if not isinstance(event, dict):
         return line, 0
-    changes: dict[str, object] = {}
-    at = event.get("timestamp")
-    if at is None:
-        changes["timestamp"] = at = written_ms
-    elif isinstance(at, str) and (ms := iso_ms(at)) is not None:
-        changes["timestamp"] = at = ms
-    if event.get("tenant") is None:
-        changes["tenant"] = "default"
+    filled = dict(event)
+    if isinstance(at := event.get("timestamp"), str) and (ms := iso_ms(at)) is not None:
+        filled["timestamp"] = ms
     if event.get("id") is None:
-        changes["id"] = str(UUID(int=number))
-    return orjson.dumps(event | changes) if changes else line, at if isinstance(at, int) else 0
+        filled["id"] = str(UUID(int=number))
+    fill_in(filled, written_ms)
+    at = filled["timestamp"]
+    return line if filled == event else orjson.dumps(filled), at if isinstance(at, int) else 0
 
 
 @dataclass
