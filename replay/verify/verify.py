@@ -83,7 +83,7 @@ async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
     """Return what was found. `say` is called with progress messages.
 
     Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable`, `NotMigrated`,
-    `RedisUnreachable`, `LogCut` and `RowAhead`.
+    `RedisUnreachable`, `LogTruncatedByRetention` and `RowAhead`.
     """
     epoch = await read_epoch(config.kafka)
     found = Verified()
@@ -93,14 +93,17 @@ async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
         stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
         episodes = _Episodes(connection, stored, refused, found)
         served = ServedTable(epoch)
-        for partition in range(epoch.partitions):
-            rows = await _partition(config, events, partition, epoch, episodes, found)
-            await episodes.finish()
-            served.add(partition, rows)
-            say(
-                f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
-                f"{found.rows} rows so far, {found.findings.counts.total()} findings"
-            )
+        try:
+            for partition in range(epoch.partitions):
+                rows = await _partition(config, events, partition, epoch, episodes, found)
+                await episodes.finish()
+                served.add(partition, rows)
+                say(
+                    f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
+                    f"{found.rows} rows so far, {found.findings.counts.total()} findings"
+                )
+        finally:
+            await episodes.close()
     await _redis(config, served, found.findings)
     await _commands(config, found.findings)
     return found
@@ -179,6 +182,12 @@ class _Episodes:
         query, self._query = self._query, None
         if query is not None:
             await query
+
+    async def close(self) -> None:
+        """Cancel the query under way: after an error its result is not wanted."""
+        if self._query is not None:
+            self._query.cancel()
+            await asyncio.gather(self._query, return_exceptions=True)
 
     async def _look_up(self, partition: int, wanted: list[tuple[str, str, int]]) -> None:
         for missing in await events_not_stored(self._connection, wanted):
