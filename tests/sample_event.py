@@ -1,17 +1,20 @@
-"""An event with every field."""
+"""An event with the required fields, and one with every field."""
 
 from __future__ import annotations
 
 from typing import Any
 
 NOW = 1_760_000_000_000
-FULL: dict[str, Any] = {
+BASE: dict[str, Any] = {
     "id": "0199c82c-c000-7abc-8def-0123456789ab",
     "event_type": "task_complete",
     "tenant": "acme",
     "workflow_type": "refund",
     "workflow_id": "w1",
     "timestamp": NOW,
+}
+FULL: dict[str, Any] = {
+    **BASE,
     "task_id": "t1",
     "user_id": "u7",
     "agent_id": "a1",

@@ -13,18 +13,16 @@ import redis
 
 from agents.thresholds.command_sync import CommandSync
 from headstart.keys import MODES, PUBLISHED, modes_key, redis_key
+from tests.sinks.command_log import log_of
 from topics.catalogue import Topic
 from topics.commands import log as command_log
 from topics.commands.log import PreviousCommands, begin_commands, send_commands
 from topics.commands.messages import (
-    Begin,
     Command,
     CommandState,
     CommandTarget,
     ModeCommand,
     ThresholdOverride,
-    command_key,
-    encode_command,
 )
 from topics.kafka.admin import create_topics
 
@@ -32,10 +30,7 @@ pytestmark = pytest.mark.integration
 
 
 def state_of(*commands: Command) -> CommandState:
-    state = CommandState()
-    for offset, each in enumerate((Begin(number=1), *commands)):
-        state.apply(command_key(each), encode_command(each), offset)
-    return state
+    return log_of(*((each, True) for each in commands)).state()
 
 
 @pytest.fixture

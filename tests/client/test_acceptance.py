@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headstart.events.fast_validation import is_surely_valid
 from headstart.events.schema import MAX_CLOCK_SKEW_MS, InvalidEvent
 from headstart.events.validation import validate
-from tests.client.full_event import FULL, NOW
+from tests.sample_event import FULL, NOW
 
 GOLDEN = Path(__file__).parents[2] / "topics" / "golden"
 

@@ -17,7 +17,7 @@ from headstart.events.schema import (
     InvalidEvent,
 )
 from headstart.events.validation import check_fields, validate
-from tests.client.full_event import FULL, NOW
+from tests.sample_event import FULL, NOW
 
 REQUIRED = ("id", "event_type", "tenant", "workflow_type", "workflow_id", "timestamp")
 IDENTIFIERS = ("tenant", "workflow_type", "workflow_id", "task_id", "user_id", "agent_id",

@@ -11,16 +11,7 @@ from headstart.events.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS, encode_fr
 from headstart.events.schema import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, Event, new_id
 from processing.records.decode import EventBytes, decode_record, decode_records, split_frame
 from tests.patience import no_end_in_sight
-
-NOW = 1_760_000_000_000
-BASE: dict[str, Any] = {
-    "id": "0199c82c-c000-7abc-8def-0123456789ab",
-    "event_type": "task_complete",
-    "tenant": "acme",
-    "workflow_type": "refund",
-    "workflow_id": "w1",
-    "timestamp": NOW,
-}
+from tests.sample_event import BASE, NOW
 
 
 def nested(levels: int, left: str, right: str) -> str:

@@ -17,16 +17,7 @@ from headstart.events.schema import MAX_CLOCK_SKEW_MS, MAX_EVENT_BYTES, InvalidE
 from headstart.events.validation import validate
 from processing.records import decode
 from processing.records.decode import decode_record, decode_records, load_event
-
-NOW = 1_760_000_000_000
-BASE: dict[str, Any] = {
-    "id": "0199c82c-c000-7abc-8def-0123456789ab",
-    "event_type": "task_complete",
-    "tenant": "acme",
-    "workflow_type": "refund",
-    "workflow_id": "w1",
-    "timestamp": NOW,
-}
+from tests.sample_event import BASE, NOW
 
 # --- events, good and bad, as JSON text -----------------------------------------------------------
 

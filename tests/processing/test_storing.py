@@ -15,16 +15,7 @@ from processing.records.batch import RecordBatch
 from processing.records.decode import Rejection
 from processing.records.dlq_limits import Slice
 from processing.records.sink_lines import SinkBatch, Unpack, unpack_events, unpack_thresholds
-
-NOW = 1_760_000_000_000
-BASE: dict[str, Any] = {
-    "id": "0199c82c-c000-7abc-8def-0123456789ab",
-    "event_type": "task_complete",
-    "tenant": "acme",
-    "workflow_type": "refund",
-    "workflow_id": "w1",
-    "timestamp": NOW,
-}
+from tests.sample_event import BASE, NOW
 
 
 def event(n: int, **fields: Any) -> dict[str, Any]:

@@ -41,6 +41,14 @@ class Log:
         return state
 
 
+def log_of(*commands: tuple[Command, bool]) -> Log:
+    """A log of commands; one that is not set any more has False beside it."""
+    log = Log()
+    for each, kept in commands:
+        log.add(each, kept=kept)
+    return log
+
+
 def serve(url: str, *states: CommandState, now: int = 0) -> list[int]:
     async def run() -> list[int]:
         async with CommandPublisher(url) as publisher:

@@ -17,6 +17,7 @@ from headstart.thresholds.modes import most_restrictive
 from headstart.thresholds.overrides import OVERRIDES_FIELD, UNREACHABLE, decode_overrides
 from sinks.redis.commands import CommandPublisher, version_key
 from sinks.redis.restrictions import StoredRestriction, merged
+from tests.sinks.command_log import log_of
 from topics.commands.messages import (
     Begin,
     Command,
@@ -34,11 +35,7 @@ PLACE = CommandTarget("mode", "acme")
 
 def state_of(*commands: tuple[Command, bool]) -> CommandState:
     """The state after a log; a command that is not set any more has False beside it."""
-    state = CommandState()
-    state.apply(b"log", encode_command(Begin(number=1)), 0)
-    for offset, (each, kept) in enumerate(commands, 1):
-        state.apply(command_key(each), encode_command(each) if kept else None, offset)
-    return state
+    return log_of(*commands).state()
 
 
 def mode(name: Any, agent: str | None = None, tenant: str = "acme") -> ModeCommand:
