@@ -30,16 +30,17 @@ def modules() -> str:
 def _package(folder: Path, name: str) -> str:
     head = "| module | what it does | defines |\n| --- | --- | --- |\n"
     rows = "".join(_rows(folder, folder))
-    return f"### {name}\n\n{_summary(folder / '__init__.py')}\n\n{head}{rows}"
+    return f"### {name}\n\n{_summary(_parsed(folder / '__init__.py'))}\n\n{head}{rows}"
 
 
 def _rows(folder: Path, top: Path) -> Iterator[str]:
     """Yield the rows of a folder's modules, then those of the folders below it."""
     for path in sorted(folder.glob("*.py")):
         if path.name != "__init__.py":
-            yield _row(path.relative_to(top).as_posix(), _summary(path), _names(path))
+            tree = _parsed(path)
+            yield _row(path.relative_to(top).as_posix(), _summary(tree), _names(tree))
     for below in sorted(path.parent for path in folder.glob("*/__init__.py")):
-        summary = f"**{_summary(below / '__init__.py')}**"
+        summary = f"**{_summary(_parsed(below / '__init__.py'))}**"
         yield _row(f"{below.relative_to(top).as_posix()}/", summary, "")
         yield from _rows(below, top)
 
@@ -48,16 +49,19 @@ def _row(name: str, summary: str, names: str) -> str:
     return f"| `{name}` | {summary} | {names} |\n"
 
 
-def _summary(path: Path) -> str:
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _summary(tree: ast.Module) -> str:
     """Return the first paragraph of a module's docstring on one line."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(tree) or ""
     return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
-def _names(path: Path) -> str:
+def _names(tree: ast.Module) -> str:
     """Return the public classes and functions that a module defines, as code."""
     kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     names = [node.name for node in tree.body if isinstance(node, kinds)]
     public = [f"`{name}`" for name in names if not name.startswith("_")]
     more = ", ..." if len(public) > _MOST_NAMES else ""
