@@ -55,9 +55,8 @@ def to_record_batch(fetched: Any, most_bytes: int = MAX_BYTES) -> RecordBatch | 
         if batch is not None:
             batch.lag = max(0, end - batch.end)
     finally:
-        if (
-            not rest
-        ):  # also after an error: what follows must not be returned without the unreadable part
+        # Also after an error: what follows must not be returned without the unreadable part.
+        if not rest:
             fetched._partition_records = None
     return batch
 

@@ -56,11 +56,7 @@ async def read_learned_times(kafka: str) -> LearnedTimes:
         async with asyncio.timeout(_PATIENCE_S):
             epoch, _partitions = await read_minted_epoch(kafka)
             return LearnedTimes(await read_state_rows(kafka), epoch.partitions)
-    except (
-        KafkaError,
-        LookupError,
-        OSError,
-    ) as error:  # among them BrokerUnreachable, TimeoutError
+    except (KafkaError, LookupError, OSError) as error:  # also BrokerUnreachable, TimeoutError
         why = str(error) or f"no answer within {_PATIENCE_S:g} s"
         say(
             f"note: contexts that learned after a pause of the workers may have an earlier time: "

@@ -155,9 +155,8 @@ class Rebuilding:
 
     async def _send(self, id: str, place: int, fresh: ReplayedPartition) -> int:
         config = self._config
-        read = (
-            fresh.applied_offset + 1
-        )  # the applied offset stays where the log ends without records
+        # The applied offset stays the same if the log ends without records.
+        read = fresh.applied_offset + 1
         for _ in range(_ROUNDS):
             end = (await topic_state(config.kafka, EVENTS.name)).end[place]
             await self._advance(place, fresh, end)

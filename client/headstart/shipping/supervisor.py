@@ -201,9 +201,8 @@ def _spooled_ports(directory: Path) -> set[int]:
     """Return the ports of all brokers that the spools of a directory name."""
     ports: set[int] = set()
     for name in spool_names(directory):
-        with suppress(
-            OSError, ValueError, KeyError, TypeError
-        ):  # the shipper cannot read it either
+        # A spool that cannot be read here cannot be shipped either.
+        with suppress(OSError, ValueError, KeyError, TypeError):
             described = orjson.loads((directory / name / SPOOL_FILE).read_bytes())
             ports |= broker_ports(str(described["kafka"]))
     return ports
