@@ -8,7 +8,7 @@ from the level above; those of a path are summed. Learners learn the deviations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from typing import Final, NamedTuple
 
 TARGET: Final = 0.85
@@ -18,6 +18,10 @@ MARGIN_MAX: Final = 0.75
 more than a hit gains: then being timid costs as much as being wrong."""
 FAMILIAR: Final = 2.0
 """Outcomes after which `coldness` is one half."""
+TRUSTED_OUTCOMES: Final = 200
+"""Outcomes of a workflow type before which the confidence of a calibrated guess is believed."""
+CONSTANT_LEARNERS: Final = frozenset(("fixed", "never", "always"))
+"""Learners that learn nothing: what an operator chose holds for calibrated guesses too."""
 LOGIT_MAX: Final = 5.3
 """Confidences are clipped to sigma(-5.3) to sigma(5.3): .005 to .995."""
 _SLOPE_MIN: Final = 0.05
@@ -81,9 +85,32 @@ def probability(calibration: Calibration, confidence: float) -> float:
 def threshold(calibration: Calibration, gain: float, cost: float) -> float:
     """Return the least confidence worth starting, for a gain and a cost in the same unit.
 
-    If both are 0 (unknown), it is that of `TARGET`. Raises `ValueError` if one is negative.
+    A cost of 0 is unknown: see `break_even`. Raises `ValueError` if one is negative.
     """
     return solve(*calibration, wanted(gain, cost))
+
+
+def calibrated_threshold(gain: float, cost: float) -> float:
+    """Return cost / (cost + gain), the least confidence worth starting if confidences are honest.
+
+    Gain and cost are at least 0, in the same unit. A cost of 0 is unknown: see `break_even`.
+    """
+    if cost == 0.0:
+        return 0.5 if gain > 0.0 else TARGET
+    both = gain + cost
+    if both == inf:  # of finite numbers
+        gain, cost = 0.5 * gain, 0.5 * cost
+        both = gain + cost
+    return cost / both
+
+
+def believes_calibrated(outcomes: int, learner: str) -> bool:
+    """Return whether `calibrated_threshold` applies to guesses whose confidence is calibrated.
+
+    `outcomes`: those learned from in the workflow type, in all its contexts; `learner`: the name of
+    the policy that its thresholds come from.
+    """
+    return outcomes < TRUSTED_OUTCOMES and learner not in CONSTANT_LEARNERS
 
 
 def wanted(gain: float, cost: float) -> float:
@@ -96,13 +123,15 @@ def wanted(gain: float, cost: float) -> float:
 def break_even(gain: float, cost: float) -> float:
     """Return the logit of the probability at which gain and cost balance: log(cost / gain).
 
-    If both are 0 (unknown), the logit of `TARGET`.
+    If both are 0 (unknown), the logit of `TARGET`. A cost is logged with a wrong guess that was
+    started, so until the first one it is 0, which would start every guess: it counts as equal to
+    the gain, because a guess can waste about the time that it can save.
     """
-    if gain > 0.0 and cost > 0.0:
-        return log(cost) - log(gain)  # the quotient of tiny numbers may be 0
+    if cost == 0.0:
+        return 0.0 if gain > 0.0 else _AIMED
     if gain > 0.0:
-        return -700.0
-    return 700.0 if cost > 0.0 else _AIMED
+        return log(cost) - log(gain)  # the quotient of tiny numbers may be 0
+    return 700.0
 
 
 def solve(a: float, b: float, va: float, cab: float, vb: float, z: float) -> float:

@@ -25,8 +25,8 @@ def main() -> None:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     emit = commands.add_parser("emit", help="send events from a JSONL file, or - for stdin")
-    emit.add_argument("file", help="JSONL file, one event a line, or - for standard input")
-    emit.add_argument("--kafka", default="127.0.0.1:9092", help="broker, host:port")
+    emit.add_argument("file", help="JSONL file, one event a line, plain or gzip; - for stdin")
+    emit.add_argument("--kafka", help="broker; default HEADSTART_KAFKA, else 127.0.0.1:9092")
     emit.set_defaults(run=_emit)
     ship = commands.add_parser("ship", help="send what the emitters of this host have spooled")
     ship.add_argument("--spool", type=Path, help="directory; default HEADSTART_SPOOL, else yours")
@@ -44,14 +44,16 @@ def main() -> None:
 def _emit(arguments: argparse.Namespace) -> int:
     import asyncio
 
+    from headstart.arguments.environment import kafka
     from headstart.emitting.jsonl import emit_lines
     from headstart.kafka_producer import require_broker
 
+    broker = kafka(arguments.kafka)
     report = emit_lines(
         arguments.file,
-        arguments.kafka,
+        broker,
         lambda line: print(line, file=sys.stderr),
-        check=lambda: asyncio.run(require_broker(arguments.kafka)),
+        check=lambda: asyncio.run(require_broker(broker)),
     )
     print(f"{report.emitted} events sent, {report.refused} lines refused", file=sys.stderr)
     return 1 if report.refused else 0

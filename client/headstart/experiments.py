@@ -21,8 +21,9 @@ GROUPS: Final = 1024
 def arm_of(experiment: str, shares: Mapping[str, float], workflow_id: str) -> str:
     """Return the arm of a workflow.
 
-    `shares`: relative size by arm, in the same order as for `headstart experiment`. Raises
-    `InvalidArgument` if no share is above 0, or a name or id is not a non-empty string.
+    `shares`: relative size by arm, the same as for `headstart experiment`; the order of the arms
+    does not matter. Raises `InvalidArgument` if no share is above 0, or a name or id is not a
+    non-empty string.
 
         arm = headstart.arm_of("bolder", {"control": 50, "bolder": 50}, run.id)
     """
@@ -38,14 +39,15 @@ def workflow_group(workflow_id: str) -> int:
 def assignment(experiment: str, shares: Mapping[str, float]) -> Sequence[str]:
     """Return the arm of each group of workflows. Raises `InvalidArgument` if no share is above 0.
 
-    The groups are ordered by a hash of the experiment's name, and divided by the shares; so two
-    experiments assign workflows independently.
+    The groups are ordered by a hash of the experiment's name, and divided by the shares in the
+    order of the arms' names; so two experiments assign workflows independently, and the order in
+    which the arms are given has no influence.
     """
     identifier("experiment", experiment)
     for arm, share in mapping("shares", shares).items():
         identifier("shares: the name of an arm", arm)
         number(f"shares: {arm}", share, float("-inf"))
-    return _arms(experiment, tuple(shares.items()))
+    return _arms(experiment, tuple(sorted(shares.items())))
 
 
 @lru_cache(maxsize=256)

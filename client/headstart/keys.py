@@ -51,6 +51,17 @@ def redis_key(tenant: str, workflow_type: str) -> str:
     return f"headstart:thresholds:{_redis_part(tenant)}:{_redis_part(workflow_type)}"
 
 
+def model_key(tenant: str, workflow_type: str) -> str:
+    """Return the Redis hash with the snapshot of the model of one tenant and workflow type."""
+    return f"headstart:model:{_redis_part(tenant)}:{_redis_part(workflow_type)}"
+
+
+def key_names(key: bytes) -> tuple[str, str]:
+    """Return the tenant and workflow type of an event's Kafka key."""
+    tenant, _, workflow_type = key.decode().partition(SEPARATOR)
+    return tenant, workflow_type
+
+
 def modes_key(tenant: str | None = None) -> str:
     """Return the Redis hash with the modes of a tenant, or the global one."""
     return MODES if tenant is None else f"{MODES}:{_redis_part(tenant)}"

@@ -1,6 +1,7 @@
 """Assumptions in place of figures that are not recorded, and the number of guesses they affect.
 
-A hit is worth its gain, a miss its cost; 0 ms where it is neither recorded nor assumed.
+A hit is worth its gain, a miss its cost; an estimate where it is neither recorded nor assumed, and
+0 ms where there is none either.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 import msgspec
 
 from learners.outcome import Outcome
+from replay.predictions.estimates import Estimate, Estimates, GuessPlace, RecordedPrices
 
 WHY: Final[Mapping[str, str]] = {
     "mode": "the mode did not allow it",
@@ -25,15 +27,19 @@ MIXED: Final = -1
 
 
 class AssumedOutcome(Outcome, frozen=True, gc=False):
-    """An outcome whose gain or cost is not recorded, but assumed.
+    """An outcome whose gain or cost is not recorded, but assumed or estimated.
 
     `assumed`: `GAIN`, `COST`, or both; `MIXED`: no decision could have known the other one.
+    `estimate`: ms that the hit saves or the miss wastes, by which it is judged only; `unpriced`:
+    there is no estimate either.
     """
 
     assumed: int = 0
+    estimate: float | None = None
+    unpriced: bool = False
 
     @classmethod
-    def of(cls, outcome: Outcome, assumed: int, **changes: float) -> AssumedOutcome:
+    def of(cls, outcome: Outcome, assumed: int, **changes: float | None) -> AssumedOutcome:
         """Return an outcome with what is assumed."""
         return cls(**{**msgspec.structs.asdict(outcome), **changes, "assumed": assumed})
 
@@ -42,12 +48,28 @@ class AssumedOutcome(Outcome, frozen=True, gc=False):
 class Basis:
     """Counts guesses whose worth is not recorded.
 
-    `unpriced`: those that count as 0 ms. `assumed`: how many rest on each assumption, by its
-    sentence.
+    `unpriced`: those that count as 0 ms, `unpriced_misses` of them wrong. `assumed`: how many rest
+    on each assumption, by its sentence; `estimated`: on each of `estimates`. `prices`: takes what
+    is recorded, if estimates are made of it.
     """
 
     unpriced: int = 0
     assumed: dict[str, int] = field(default_factory=dict)
+    unpriced_misses: int = 0
+    estimated: dict[Estimate, int] = field(default_factory=dict)
+    estimates: Estimates = field(default_factory=Estimates)
+    prices: RecordedPrices | None = None
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether estimates are needed, which are known only when all is read."""
+        return self.prices is not None and self.unpriced > 0
+
+    def record(self, outcome: Outcome, place: GuessPlace) -> None:
+        """Take a recorded gain of a hit, or a recorded cost of a miss."""
+        if self.prices is not None:
+            ms = outcome.gain if outcome.correct else outcome.cost
+            self.prices.add(outcome.correct, place, ms)
 
     def assume(self, sentence: str, count: int = 1) -> None:
         """Count guesses that rest on an assumption."""
@@ -59,12 +81,23 @@ class Basis:
         for sentence, count in assumed.items():
             self.assume(sentence, count)
 
+    def judged(self, outcome: Outcome, place: GuessPlace) -> AssumedOutcome:
+        """Return an outcome of unknown worth with its estimate, if there is one; count it."""
+        assumed = outcome.assumed if isinstance(outcome, AssumedOutcome) else 0
+        found = self.estimates.find(outcome.correct, place)
+        if found is None:
+            self.unpriced += 1
+            self.unpriced_misses += not outcome.correct
+            return AssumedOutcome.of(outcome, assumed, unpriced=True)
+        self.estimated[found] = self.estimated.get(found, 0) + 1
+        return AssumedOutcome.of(outcome, assumed, estimate=found.ms)
+
 
 @dataclass(frozen=True)
 class Assumed:
     """Gain and cost (ms) of guesses that record none; None: 0 ms, and counted as not known.
 
-    `startable`: reasons for which guesses could not be started, and are to count all the same.
+    `startable`: reasons for which guesses could not be started, but are to count.
     """
 
     gain_ms: float | None = None
@@ -84,9 +117,18 @@ class Assumed:
         return msgspec.structs.replace(outcome, not_startable="")
 
     def priced(
-        self, outcome: Outcome, basis: Basis, *, gain_known: bool, cost_known: bool
+        self,
+        outcome: Outcome,
+        basis: Basis,
+        *,
+        gain_known: bool,
+        cost_known: bool,
+        place: GuessPlace = GuessPlace("", "", ""),  # noqa: B008 - it is immutable
     ) -> Outcome:
-        """Return an outcome with what is assumed; count it where its worth is not recorded."""
+        """Return an outcome with what is assumed; count it where its worth is not recorded.
+
+        `place`: where its estimate is looked up.
+        """
         gain = None if gain_known else self.gain_ms
         cost = None if cost_known else self.cost_ms
         if gain is not None or cost is not None:
@@ -103,5 +145,6 @@ class Assumed:
         if cost is not None:
             basis.assume(f"a miss wastes {cost:g} ms (--cost)")
         gain_known, cost_known = gain_known or gain is not None, cost_known or cost is not None
-        basis.unpriced += not (gain_known if outcome.correct else cost_known)
-        return outcome
+        if gain_known if outcome.correct else cost_known:
+            return outcome
+        return basis.judged(outcome, place)

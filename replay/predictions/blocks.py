@@ -73,7 +73,8 @@ class Block:
 
     `nth`: how many predictions its context had, this one included; `group`: of its workflow;
     `worth`: what starting it earned; `known`: the gain and cost that a decision on it could know.
-    The last two are what the outcomes say, where they are not given.
+    The two are those of the outcomes, where they are not given. `unsure`: the places of those whose
+    worth is estimated, or not known.
     """
 
     steps: Sequence[Step] = ()
@@ -85,6 +86,7 @@ class Block:
     stretches: Sequence[TimeSpan] = ()
     worth: list[float] = field(default_factory=list)
     known: list[tuple[float, float]] = field(default_factory=list)
+    unsure: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         judged = self.steps

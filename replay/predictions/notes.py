@@ -16,7 +16,8 @@ class Notes:
     """Counts of what was read, and of what was not a prediction.
 
     `unmatched`: completions without an outcome and an open start; `unresolved`: starts without a
-    completion within an hour, or by the end of the log. The filter applies to both.
+    completion within an hour, or by the end of the log; `not_guessed`: those of `unmatched` that
+    do not mention a guess. The filter applies to all three, except in `replay.rebuild.relearn`.
     """
 
     records: int = 0
@@ -24,9 +25,12 @@ class Notes:
     predictions: int = 0
     duplicates: int = 0
     unmatched: int = 0
+    not_guessed: int = 0
     unresolved: int = 0
     refused: int = 0
     filtered: int = 0
+    outside: int = 0
+    """Agent runs outside the range of time."""
     scaled: list[str] = field(default_factory=list)
     """Guessed tools with a scale of their own, once for each unit."""
     named: list[str] = field(default_factory=list)

@@ -7,8 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import orjson
-
+from headstart.events.exact_json import load_exactly
+from headstart.events.schema import FIRST_MS
 from headstart.keys import context_paths
 from learners.outcome import Outcome
 from replay.files.input import local_file
@@ -20,6 +20,7 @@ ROOT: Final = "default"
 """The level above all workflow types."""
 _FIELDS: Final = (
     "confidence", "correct", "gain", "cost", "at", "workflow_id", "speculated", "not_startable",
+    "calibrated",
 )  # fmt: skip
 _OF_CONTEXT: Final = ("workflow_type", "domain", "user_id", "tool_id", "tool")
 _CHOOSING: Final = ("workflow_type", "domain", "user_id")
@@ -38,7 +39,7 @@ class JudgedOutcome(NamedTuple):
 
 
 class OutcomeLine(NamedTuple):
-    """One line of a file: what was judged, and whose it was, where the line says so."""
+    """One line of a file: the judged outcome, and its workflow, tool and domain if named."""
 
     judged: JudgedOutcome
     workflow: str | None
@@ -54,9 +55,9 @@ def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[
 
     A line reads `{"context": {"workflow_type": …, …}, "confidence": p, "correct": bool, "gain": g,
     "cost": c, "at": ms or an ISO 8601 time}`; any key of the context may be missing, so may gain,
-    cost and at. `speculated` says what was really started, `not_startable` (a text) why it could
-    not be, whatever the threshold. Raises `OutcomeError` at the first line that is none, `OSError`
-    where the file cannot be read.
+    cost and at. `speculated` is whether it was started, `not_startable` (a text) why it could
+    not be, whatever the threshold; `calibrated`, that the confidence is believed in a cold start.
+    Raises `OutcomeError` at the first invalid line, `OSError` where the file cannot be read.
     """
     with json_lines(local_file(Path(path))) as lines:
         for line in parse_numbered(lines, levels, str(path)):
@@ -66,7 +67,7 @@ def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[
 def parse_outcomes(
     lines: Iterable[bytes], levels: Sequence[str], name: str
 ) -> Iterator[JudgedOutcome]:
-    """Yield the outcomes of lines; `name` says in errors where they are from."""
+    """Yield the outcomes of lines; `name` is their origin in errors."""
     for line in parse_lines(lines, levels, name):
         yield line.judged
 
@@ -91,7 +92,7 @@ def parse_numbered(
         if not line.strip():
             continue
         try:
-            record = orjson.loads(line)
+            record = load_exactly(line)
             judged = _judged(record, levels)
             if unused is not None and not fields.issuperset(record):
                 unused.update(record.keys() - fields)
@@ -125,19 +126,26 @@ def _judged(record: Any, levels: Sequence[str]) -> JudgedOutcome:
     correct = record.get("correct")
     if not isinstance(correct, bool):
         raise ValueError(f"correct must be true or false, not {correct!r}")
-    speculated = record.get("speculated")
-    if speculated is not None and not isinstance(speculated, bool):
-        raise ValueError(f"speculated must be true or false, not {speculated!r}")
+    speculated, calibrated = _flag(record, "speculated"), _flag(record, "calibrated")
     outcome = Outcome(
         confidence=_number(record, "confidence", None),
         correct=correct,
-        speculated=speculated is True,
+        speculated=speculated,
         gain=_number(record, "gain", 0.0),
         cost=_number(record, "cost", 0.0),
         timestamp=_time(record.get("at")),
         not_startable=_reason(record),
+        calibrated=calibrated,
     )
     return JudgedOutcome(paths_of(context, levels), outcome)
+
+
+def _flag(record: Mapping[str, Any], field: str) -> bool:
+    """Return a truth that may be missing."""
+    value = record.get(field)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{field} must be true or false, not {value!r}")
+    return value is True
 
 
 def _refuse_misspelt(
@@ -167,21 +175,23 @@ def _refuse_near(
     context: Mapping[str, Any],
     levels: Sequence[str],
 ) -> None:
-    """Raise `ValueError` where a name stands for a field or a level that is not given."""
+    """Raise `ValueError` if a name may mean a field or a level that is not given."""
     if snake(name) == "context":
-        raise ValueError(f"{name} is taken for no context: give its keys in context, or as columns")
+        raise ValueError(
+            f"{name} is not read as a context: give its keys in context, or as columns"
+        )
     field = meant(name, value, _FIELDS)
     if field is not None and record.get(field) is None:
         unit = " It is a number of ms." if field in ("gain", "cost") else ""
         if name == field:
             raise ValueError(f"{name} belongs beside context, not in it")
-        raise ValueError(f"{name} is no field of an outcome; did you mean {field}?{unit}")
+        raise ValueError(f"{name} is not a field of an outcome; did you mean {field}?{unit}")
     key = meant(name, value, (*_CHOOSING, *levels))
     if key is None or context.get(key) is not None or record.get(key) is not None:
         return
     if name in record:
         raise ValueError(f'{name} belongs in context; give "context": {{"{key}": ...}}')
-    raise ValueError(f"{name} is no key of the context that counts; did you mean {key}?")
+    raise ValueError(f"{name} is not a key of the context that counts; did you mean {key}?")
 
 
 def _refuse_misplaced(
@@ -206,7 +216,8 @@ def _reason(record: Mapping[str, Any]) -> str:
 def _time(value: Any) -> int:
     """Return a time in Unix ms: of a number of them, or an ISO 8601 time; 0 where there is none.
 
-    Raises `ValueError` where it is in another unit.
+    Raises `ValueError` where it is in another unit. A fraction below the year 2000 is one, as a
+    spreadsheet's date is (days and their part).
     """
     if isinstance(value, str):
         at = iso_ms(value)
@@ -214,6 +225,8 @@ def _time(value: Any) -> int:
             raise ValueError(f"at must be Unix ms or an ISO 8601 time, not {value!r}")
         return at
     refuse_other_units(value, "at")
+    if isinstance(value, float) and value < FIRST_MS and not value.is_integer():
+        raise ValueError(f"at: {value} is no Unix ms, perhaps a spreadsheet's days; give ISO 8601")
     return int(_number({"at": value}, "at", 0.0))
 
 

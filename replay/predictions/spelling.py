@@ -27,7 +27,7 @@ _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 _AROUND: Final = re.compile(
     r"^(was|is|did)_|_(ms|s|secs?|seconds|millis|milliseconds|us|micros|ns|nanos|minutes)$"
 )
-"""What is written around a field's name, and says no more than its type or unit."""
+"""Prefixes and suffixes of a field's name that are only its type or unit."""
 
 
 def meant(name: str, value: Any, known: Sequence[str]) -> str | None:

@@ -35,17 +35,24 @@ class StakesHistory(Generic[Key]):
     def known(self, chain: Sequence[Key], outcome: Outcome) -> tuple[float, float]:
         """Return the gain and cost that a decision on this outcome may use; `UNKNOWN`: none."""
         origin = _origin(outcome)
-        if origin == MIXED or self._origins.get(_workflow_type(chain), origin) != origin:
+        if origin == MIXED or self._origins.get(workflow_type_of(chain), origin) != origin:
             return UNKNOWN
         return outcome.gain, outcome.cost
+
+    def known_or_average(self, chain: Sequence[Key], outcome: Outcome) -> tuple[float, float]:
+        """Return `known`, or the averages of the finest context that has one; 0: there is none."""
+        found = self.known(chain, outcome)
+        if found != UNKNOWN:
+            return found
+        return _finest(self._gains, chain), _finest(self._costs, chain)
 
     def learn(self, chain: Sequence[Key], outcome: Outcome) -> Outcome:
         """Take in an outcome of a chain of contexts, coarse to fine; return what to learn from.
 
-        As live, what it does not say is the average of the finest context that has one, of the
+        As live, a missing figure is the average of the finest context that has one, of the
         gains of hits or of the costs of misses.
         """
-        kind, origin = _workflow_type(chain), _origin(outcome)
+        kind, origin = workflow_type_of(chain), _origin(outcome)
         if self._origins.setdefault(kind, origin) != origin:
             self._origins[kind] = MIXED
         gain, cost = outcome.gain, outcome.cost
@@ -76,7 +83,7 @@ class StakesHistory(Generic[Key]):
                 del found[key]
 
 
-def _workflow_type(chain: Sequence[Key]) -> Key:
+def workflow_type_of(chain: Sequence[Key]) -> Key:
     """Return the context of a workflow type, which is below the one above all of them."""
     return chain[1] if len(chain) > 1 else chain[0]
 

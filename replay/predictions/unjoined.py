@@ -24,6 +24,13 @@ class Filter:
     def __bool__(self) -> bool:
         return (self.tenant, self.workflow_type, self.domain) != (None, None, None)
 
+    @property
+    def options(self) -> str:
+        """Return it as options of a command, with a space before each; "" for no filter."""
+        given = (("tenant", self.tenant), ("workflow-type", self.workflow_type),
+                 ("domain", self.domain))  # fmt: skip
+        return "".join(f" --{name} {value}" for name, value in given if value is not None)
+
     def holds(self, tenant: str, workflow_type: str, domain: str | None) -> bool:
         """Return whether predictions of this place are judged."""
         return (
@@ -37,25 +44,32 @@ class Filter:
         domain, its start would have had one."""
         return self.holds(tenant, workflow_type, self.domain if domain is None else domain)
 
-    def told(self) -> dict[str, Any]:
-        """Return what a report says of it. `whole_log`: the counts that it does not narrow."""
+    def report_fields(self) -> dict[str, Any]:
+        """Return its fields of a report. `whole_log`: the counts that it does not narrow."""
         return {"filter": asdict(self), "whole_log": [*WHOLE_LOG] if self else []}
 
 
 def unjoined(read: Mapping[str, Any]) -> str | None:
     """Return how many starts and completions were not joined, and why; None where all were."""
-    ends, starts = read.get("unmatched", 0), read.get("unresolved", 0)
+    calls, starts = read.get("not_guessed", 0), read.get("unresolved", 0)
+    ends = read.get("unmatched", 0) - calls
     parts = []
+    domain = (read.get("filter") or {}).get("domain")
+    also = "" if domain is None else "; also where it names no domain"
+    if calls:
+        them = "1 call that was" if calls == 1 else f"{calls:,} calls that were"
+        parts.append(f"{them} not guessed{also and f' ({also[2:]})'}")
     if ends:
-        domain = (read.get("filter") or {}).get("domain")
-        also = "" if domain is None else "; also where it names no domain"
         parts.append(f"{ends:,} unmatched (a completion with no open start before it{also})")
     if starts:
         parts.append(f"{starts:,} unresolved (a start with no completion within an hour after it)")
     if not parts:
         return None
+    text = f"Not judged: {' and '.join(parts)}."
+    if not ends and not starts:
+        return text
     return (
-        f"Not judged: {' and '.join(parts)}. A file is read in its own order, a log partition by "
+        f"{text} A file is read in its own order, a log partition by "
         "partition, and a completion is joined to the open start of its tenant, workflow type, "
         "workflow_id and task_id, unless their user_id differ."
     )

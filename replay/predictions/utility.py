@@ -7,6 +7,8 @@ from itertools import accumulate, chain, compress
 from operator import itemgetter, ne
 from typing import Final
 
+from learners.outcome import Outcome
+from replay.predictions.assumptions import AssumedOutcome
 from replay.predictions.outcomes_file import JudgedOutcome
 
 TURN: Final = 0.02
@@ -15,7 +17,13 @@ TURN: Final = 0.02
 
 def worth(judged: JudgedOutcome) -> float:
     """Return what starting a prediction earns, in ms."""
-    outcome = judged.outcome
+    return worth_of(judged.outcome)
+
+
+def worth_of(outcome: Outcome) -> float:
+    """Return what starting a prediction with this outcome earns, in ms."""
+    if isinstance(outcome, AssumedOutcome) and outcome.estimate is not None:
+        return outcome.estimate if outcome.correct else -outcome.estimate
     return outcome.gain if outcome.correct else -outcome.cost
 
 
@@ -26,7 +34,7 @@ def best_fixed(predictions: Iterable[tuple[float, float]]) -> float:
     """
     falling = sorted(predictions, key=itemgetter(0), reverse=True)
     confidences = [confidence for confidence, _ in falling]
-    # A threshold cannot tell equal confidences apart: only the last of them ends a sum.
+    # A threshold cannot separate equal confidences: only the last of them ends a sum.
     ends = map(ne, confidences, chain(confidences[1:], (None,)))
     sums = accumulate(value for _, value in falling)
     return max(0.0, max(compress(sums, ends), default=0.0))

@@ -9,6 +9,7 @@ from math import isfinite
 import msgspec
 
 from learners.outcome import Outcome
+from replay.predictions.assumptions import AssumedOutcome
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class PayoffScales:
         cost = self.cost.get(tool or "", self.cost.get("", 1.0))
         if gain == cost == 1.0:
             return outcome
-        return msgspec.structs.replace(outcome, gain=outcome.gain * gain, cost=outcome.cost * cost)
+        scaled = {"gain": outcome.gain * gain, "cost": outcome.cost * cost}
+        if isinstance(outcome, AssumedOutcome) and outcome.estimate is not None:
+            scaled["estimate"] = outcome.estimate * (gain if outcome.correct else cost)
+        return msgspec.structs.replace(outcome, **scaled)
 
     @property
     def named(self) -> set[str]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -46,8 +47,22 @@ def host(kafka: str, tenant: str, topics: None, tmp_path: Path) -> Iterator[Host
 
 @pytest.fixture
 def modes_published(redis_url: str) -> Iterator[None]:
-    """What a service says once all modes are in the session's Redis, which has no workers."""
+    """The marker that all modes are in the session's Redis, which has no workers."""
     with Redis.from_url(redis_url) as client:
         client.hset(MODES, PUBLISHED, "a run id")
         yield
         client.hdel(MODES, PUBLISHED)
+
+
+@pytest.fixture
+def finished(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """What an SDK exports. A process can set its tracer provider once, a test for itself."""
+    trace = pytest.importorskip("opentelemetry.trace")
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    export = pytest.importorskip("opentelemetry.sdk.trace.export")
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield exporter.get_finished_spans
+    provider.shutdown()

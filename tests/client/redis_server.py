@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 class Server:
-    """A Redis of one test's own, which it may stop, freeze and start anew."""
+    """A Redis of one test's own, which it may stop, freeze and restart."""
 
     def __init__(self, home: Path) -> None:
         self._home, self.port = home, free_port()
@@ -90,5 +90,5 @@ class Server:
         self.client.publish(MODES, "{}")
 
     def publish_modes(self) -> None:
-        """Say, as the service does, that all modes are there."""
+        """Set the marker that all modes are there, as the service does."""
         self.set_mode(MODES, PUBLISHED, "a run id")

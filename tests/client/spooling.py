@@ -35,13 +35,13 @@ emitter.close(90)
 
 @dataclass
 class Executor:
-    """A process that emits; what `emit()` returned to it is in `told`."""
+    """A process that emits; the ids that `emit()` returned are in the file `emitted`."""
 
     process: subprocess.Popen[bytes]
-    told: Path
+    emitted: Path
 
     def ids(self) -> list[str]:
-        return self.told.read_text().split()
+        return self.emitted.read_text().split()
 
     def until(self, count: int) -> None:
         """Wait until so many emits have returned."""
@@ -81,12 +81,12 @@ class Host:
         }
 
     def start(self, count: int, pause: float = 0.0, program: str = EXECUTOR) -> Executor:
-        told = self.home / f"told-{len(self.executors)}"
+        emitted = self.home / f"emitted-{len(self.executors)}"
         kafka = self.wrong_kafka or self.kafka
         argv = [sys.executable, "-c", program, kafka, self.tenant, str(count), str(pause)]
-        with told.open("wb") as out:
+        with emitted.open("wb") as out:
             process = subprocess.Popen(argv, stdout=out, env=self.environment())
-        self.executors.append(Executor(process, told))
+        self.executors.append(Executor(process, emitted))
         return self.executors[-1]
 
     def drain(self, *options: str) -> None:
@@ -112,7 +112,7 @@ class Host:
         folders = [path.name for path in self.spool.iterdir() if path.is_dir()]
         return [name for name in folders if name != QUARANTINE and not name.startswith(NEW)]
 
-    def told(self) -> set[str]:
+    def emitted(self) -> set[str]:
         """Every id that an emit() returned."""
         return {name for executor in self.executors for name in executor.ids()}
 
@@ -131,7 +131,7 @@ class Host:
         ]
 
     def check(self) -> int:
-        """Everything that was told is there, and once for whoever drops by position.
+        """Every emitted event is there, and once for receivers that drop by position.
 
         Returns how many events were repeated.
         """
@@ -139,7 +139,7 @@ class Host:
         kept = deduplicated(log)
         assert {event["id"] for event in log} == {event["id"] for event in kept}
         assert len({event["id"] for event in kept}) == len(kept)
-        assert self.told() <= {event["id"] for event in kept}
+        assert self.emitted() <= {event["id"] for event in kept}
         order: dict[tuple[str, str], list[int]] = defaultdict(list)
         for event in kept:
             order[event["origin"][0], event["workflow_type"]].append(event["n"])

@@ -76,14 +76,14 @@ def accepted(event: Any) -> bool:
     return is_surely_valid(event, orjson.dumps(event), NOW)
 
 
-def test_it_says_yes_to_a_full_event() -> None:
+def test_it_accepts_a_full_event() -> None:
     full = {name: value for name, value in FULL.items() if name != "origin"}
     assert accepted(full)
     assert accepted({**full, "user_id": None, "data": {"result": {"output": None}}})
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.json")), ids=lambda file: file.stem)
-def test_it_says_yes_to_the_golden_events(file: Path) -> None:
+def test_it_accepts_the_golden_events(file: Path) -> None:
     found = orjson.loads(file.read_bytes())
     for event in found if isinstance(found, list) else [found]:
         if "event_type" in event:

@@ -43,12 +43,15 @@ def decide(context: Any = None, **options: Any) -> object:
     return headstart.Speculator(reader()).decide(given, **arguments)
 
 
-def attempt(context: Any = None, **options: Any) -> object:
-    async def call() -> None: ...
+def turn(context: Any = None, **options: Any) -> object:
+    async def call(tool: str, arguments: object) -> None: ...
 
     given = {"workflow_type": "refund"} if context is None else context
-    arguments = {"tool": "search", "arguments": {}, "call": call, "confidence": 0.9, **options}
-    return headstart.AsyncSpeculator(headstart.AsyncThresholds(NOWHERE)).attempt(given, **arguments)
+    guess = {"tool": "search", "arguments": {}, "confidence": 0.9}
+    guess |= {name: options.pop(name) for name in (*guess, "gain", "cost") if name in options}
+    guesses = options.pop("guesses", [headstart.GuessedCall(**guess)])
+    speculator = headstart.AsyncSpeculator(headstart.AsyncThresholds(NOWHERE))
+    return speculator.turn(given, guesses, **{"run": call, **options})
 
 
 def run(**options: Any) -> headstart.Workflow:
@@ -120,14 +123,16 @@ WRONG: list[tuple[Callable[..., object], str, tuple[Any, ...]]] = [
     (speculator, "allow", (["search"],)),
     *[
         (call, name, values)
-        for call in (decide, attempt)
+        for call in (decide, turn)
         for name, values in (
             ("context", (5, "refund", ["refund"])), ("tool", (None, 5, "")),
             ("confidence", (*NUMBERS, 1.1, math.inf)), ("gain", ("5", True, -1, math.inf)),
             ("cost", ("5", True, -1, math.nan, math.inf)),
         )
     ],
-    (attempt, "call", (None, 5)),
+    (turn, "run", (None, 5)),
+    (turn, "limit", (None, -1, 1.5, "1")),
+    (turn, "guesses", (["search"], [("search", {}, 0.9)])),
     (missed, "cost", (*NUMBERS, math.inf)),
     (run, "workflow_type", (None, 5, "")),
     (run, "tenant", (5, "")),
@@ -166,10 +171,10 @@ WRONG: list[tuple[Callable[..., object], str, tuple[Any, ...]]] = [
     ],
 )
 def test_what_cannot_be_used_is_named(call: Any, name: str, value: Any) -> None:
-    said = {"limit_bytes": "limit_bytes", "without": "no pattern|without"}.get(name, name)
-    said = "an experiment's shares|shares" if name == "shares" else said
-    said = "compression" if name == "compression" else said
-    with pytest.raises((InvalidArgument, headstart.InvalidEvent), match=said):
+    message = {"limit_bytes": "limit_bytes", "without": "no pattern|without"}.get(name, name)
+    message = "an experiment's shares|shares" if name == "shares" else message
+    message = "compression" if name == "compression" else message
+    with pytest.raises((InvalidArgument, headstart.InvalidEvent), match=message):
         call(**{name: value})
 
 
@@ -199,26 +204,26 @@ CONTENT: Final = """
 
 
 @pytest.mark.parametrize("name", OTHER_SPELLINGS.split())
-@pytest.mark.parametrize("call", [decide, attempt])
+@pytest.mark.parametrize("call", [decide, turn])
 def test_a_context_of_a_guess_has_no_misspelt_dimension(call: Any, name: str) -> None:
     with pytest.raises(InvalidArgument, match=name):
         call({"workflow_type": "refund", name: "u7"})
 
 
-@pytest.mark.parametrize("call", [decide, attempt])
+@pytest.mark.parametrize("call", [decide, turn])
 def test_content_of_a_context_is_let_pass(call: Any) -> None:
     context = {"workflow_type": "refund", "complexity": 3, "region": "eu", "user_id": None}
     call({**context, **dict.fromkeys(CONTENT.split(), "x")})
 
 
-@pytest.mark.parametrize("call", [decide, attempt])
+@pytest.mark.parametrize("call", [decide, turn])
 def test_a_context_within_a_context_is_refused(call: Any) -> None:
     with pytest.raises(InvalidArgument, match="stand beside workflow_type"):
         call({"workflow_type": "refund", "context": {"domain": "retail"}})
     call({"workflow_type": "refund", "context": "a text"})
 
 
-@pytest.mark.parametrize("call", [decide, attempt])
+@pytest.mark.parametrize("call", [decide, turn])
 def test_content_of_a_run_is_let_pass(call: Any) -> None:
     content = {"customer_id": "c7", "agent_version": "2"}
     sends = emitter()

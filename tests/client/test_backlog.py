@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headstart.shipping.shipper import MAX_AGE_S
-from headstart.spool.layout import QUARANTINE, segments
+from headstart.spool.layout import NEW, QUARANTINE, SPOOL_FILE, remove_unfinished, segments
 from headstart.spool.reader import SpoolReader, UnreadableSpool
 from headstart.spool.segment_format import HEADER_BYTES
 from tests.client.on_disk import (
@@ -159,3 +159,36 @@ def test_a_damaged_acknowledgement_repeats_and_loses_nothing(tmp_path: Path) -> 
     assert numbers(read_all(again)) == [event(n) for n in range(3)]
     spool.close()
     again.close()
+
+
+def test_a_file_of_another_name_outlives_its_spool(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A renamed segment is not read, and its events must not be deleted."""
+    spool = open_spool(tmp_path)
+    fill(spool, 20)
+    crash(spool)
+    ((_, segment),) = segments(spool.folder)
+    content = segment.read_bytes()
+    segment.rename(segment.with_name("zzz.log"))
+    backlog = open_backlog(spool)
+    assert read_all(backlog) == []
+    assert backlog.removable
+    backlog.remove()
+    assert not spool.folder.exists()
+    assert (tmp_path / QUARANTINE / f"{spool.id}-zzz.log").read_bytes() == content
+    assert "zzz.log has no name of a segment" in caplog.text
+
+
+def test_an_unfinished_spool_with_a_file_of_another_name_stays(tmp_path: Path) -> None:
+    folder = tmp_path / f"{NEW}0"
+    folder.mkdir()
+    for name in (SPOOL_FILE, "notes.txt"):
+        (folder / name).touch()
+    os.utime(folder, (0, 0))
+    remove_unfinished(folder)
+    assert len(list(folder.iterdir())) == 2
+    (folder / "notes.txt").unlink()
+    os.utime(folder, (0, 0))
+    remove_unfinished(folder)
+    assert not folder.exists()

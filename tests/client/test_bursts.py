@@ -34,7 +34,7 @@ def contexts(tenant: str, *, same: bool) -> list[dict[str, object]]:
 
 
 def ask_in_threads(ask: Callable[[Any], Any], of: Sequence[Any]) -> list[Any]:
-    """Return what each of as many threads is told, which ask at the same moment."""
+    """Return the answers to as many threads that ask at the same moment."""
     together = threading.Barrier(len(of))
 
     def one(asked: Any) -> Any:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headstart.calibration import (
     Calibration,
     LevelDeviation,
+    calibrated_threshold,
     coldness,
     combined,
     logit,
@@ -49,8 +50,13 @@ def test_by_hand() -> None:
 
 def test_unknown_gain_and_cost_require_the_target_probability() -> None:
     assert threshold(SURE, 0.0, 0.0) == pytest.approx(0.85)
-    assert threshold(SURE, 1.0, 0.0) == 0.0
     assert threshold(SURE, 0.0, 1.0) == 1.0
+
+
+def test_until_a_wrong_guess_was_started_its_cost_counts_as_equal_to_the_gain() -> None:
+    assert threshold(SURE, 100.0, 0.0) == pytest.approx(0.5), "not 0, which starts every guess"
+    assert calibrated_threshold(100.0, 0.0) == 0.5
+    assert threshold(SURE, 99.0, 1.0) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(("gain", "cost"), [(-1.0, 1.0), (1.0, -1.0), (nan, 1.0), (0.0, nan)])
@@ -116,9 +122,9 @@ def test_a_gain_or_cost_that_is_no_number_is_refused_naming_it(
 ) -> None:
     answer = Threshold(0.8, 0.4, calibration=known)
     for name, stakes in (("gain", (wrong, 1)), ("cost", (1, wrong))):
-        said = re.escape(f"{name} must be a number of at least 0, not {wrong!r}")
+        message = re.escape(f"{name} must be a number of at least 0, not {wrong!r}")
         for kind in (ValueError, TypeError):
-            with pytest.raises(kind, match=f"^{said}$"):
+            with pytest.raises(kind, match=f"^{message}$"):
                 answer.speculate_for(*stakes)
 
 

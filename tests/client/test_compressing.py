@@ -1,12 +1,16 @@
-"""Large frames are compressed where a setting says so, small ones never; nobody else notices."""
+"""Large frames are compressed if a setting enables it, small ones never; readers do not notice."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.errors import UnknownTopicOrPartitionError
+from aiokafka.protocol.metadata import MetadataResponse_v1
 
 from headstart import Emitter
 from headstart.codecs import CodecMissing, require_codec
@@ -41,6 +45,43 @@ def test_a_frame_s_size_decides() -> None:
     asyncio.run(run())
     assert plain.sent == [plain] * 2
     assert compressing.sent == [compressing] * 2
+
+
+class Watched(Producer):
+    """Has the real cache of the cluster's metadata, and a task that sends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = SimpleNamespace(cluster=ClusterMetadata())
+        self._sender = SimpleNamespace(_sender_task=asyncio.ensure_future(asyncio.Event().wait()))
+
+    def learn(self, partitions: int, error: int = 0) -> None:
+        """Receive the broker's answer about the topic."""
+        described = [(0, n, 1, [1], [1]) for n in range(partitions)]
+        topics = [(error, TOPIC, False, described)] if partitions or error else []
+        self.client.cluster.update_metadata(MetadataResponse_v1([(1, "b", 9092, None)], 1, topics))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "error"), [(16, 0), (0, UnknownTopicOrPartitionError.errno)]
+)
+def test_both_producers_stop_when_the_topic_is_another(partitions: int, error: int) -> None:
+    async def run() -> None:
+        plain, compressing, changes = Watched(), Watched(), list[str]()
+        plain.learn(8)
+        both = CompressingProducer(plain, compressing)
+        both.watch_partitions(TOPIC, 8, lambda: changes.append("changed"))
+        plain.learn(8)
+        compressing.learn(0)  # it learns of the topic when it sends
+        compressing.learn(8)
+        assert not changes
+        assert not plain._sender._sender_task.cancelling()
+        compressing.learn(partitions, error)
+        plain.learn(partitions, error)
+        assert changes == ["changed"]
+        assert [each._sender._sender_task.cancelling() for each in (plain, compressing)] == [1, 1]
+
+    asyncio.run(run())
 
 
 @pytest.mark.integration

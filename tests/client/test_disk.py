@@ -1,4 +1,4 @@
-"""A disk that will not: read-only, full, or limited. emit() says so, and never loses silently."""
+"""A disk that refuses writes: read-only, full, or limited. emit() raises, and loses nothing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_close_unblocks_a_blocked_caller(tmp_path: Path) -> None:
     assert len(outcome) == 1
 
 
-def test_dropping_the_oldest_is_counted_and_said_once(
+def test_dropping_the_oldest_is_counted_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     emitter = emitter_in(tmp_path, limit_bytes=20_000, on_full="drop_oldest")
@@ -114,8 +114,8 @@ def test_dropping_the_oldest_is_counted_and_said_once(
     assert stats["dropped"] > 500
     assert stats["waiting"] == 1_000 - stats["dropped"], "what was dropped does not wait"
     assert caplog.text.count("were dropped") == 1
-    said = rf"^{stats['waiting']} events .* wait in .*; {stats['dropped']:,} more were dropped"
-    with pytest.raises(NotDelivered, match=said):
+    pattern = rf"^{stats['waiting']} events .* wait in .*; {stats['dropped']:,} more were dropped"
+    with pytest.raises(NotDelivered, match=pattern):
         emitter.close(0.0)
 
 

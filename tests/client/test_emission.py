@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +13,10 @@ from typing import Any
 import orjson
 import pytest
 
-from headstart import BufferFull, NotDelivered
+from headstart import BufferFull, Emitter, NotDelivered
 from headstart.emitting import jsonl
 from headstart.emitting.jsonl import emit_lines
+from headstart.events.exact_json import refuse_large_integers
 from headstart.events.schema import InvalidEvent
 from headstart.events.validation import validate
 
@@ -28,7 +31,7 @@ GOOD = {
 
 
 class Recorder:
-    """Takes what an emitter would take, and is full as often as it is told."""
+    """Accepts what an emitter accepts, and is full as often as configured."""
 
     full = 0
 
@@ -41,6 +44,7 @@ class Recorder:
 
     def emit(self, event: Mapping[str, Any]) -> None:
         validate(event)
+        refuse_large_integers(event)
         if Recorder.full:
             Recorder.full -= 1
             raise BufferFull("full")
@@ -82,13 +86,39 @@ def test_broken_lines_are_named_and_the_rest_flows_on(tmp_path: Path) -> None:
         b"\xff",
         {**GOOD, "n": 2},
     )
-    said: list[str] = []
-    report = emit_lines(file, "broker:1", said.append)
+    messages: list[str] = []
+    report = emit_lines(file, "broker:1", messages.append)
     assert (report.emitted, report.refused) == (2, 4)
     assert [event["n"] for event in emitted()] == [1, 2]
-    assert [line.split(": ")[0] for line in said] == [f"{file}:{n}" for n in (2, 3, 5, 6)]
-    assert "confidence: must be" in said[1]
-    assert "JSON object" in said[2]
+    assert [line.split(": ")[0] for line in messages] == [f"{file}:{n}" for n in (2, 3, 5, 6)]
+    assert "confidence: must be" in messages[1]
+    assert "JSON object" in messages[2]
+
+
+@pytest.mark.parametrize("kind", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, kind: str) -> None:
+    text = orjson.dumps(GOOD).decode()
+    file = write(tmp_path / "e", gzip.compress(f"{text}\n{text}".encode(kind)))
+    assert emit_lines(file, "b", print) == jsonl.EmitReport(2, 0)
+
+
+def test_of_an_unknown_compression_nothing_is_sent(tmp_path: Path) -> None:
+    file = write(tmp_path / "e", b"\x28\xb5\x2f\xfd\n" + orjson.dumps(GOOD))
+    with pytest.raises(OSError, match="it is compressed with zstd"):
+        emit_lines(file, "b", print)
+    assert emitted() == []
+
+
+def test_an_integer_that_would_be_rounded_is_refused_as_emit_does(tmp_path: Path) -> None:
+    event = {**GOOD, "data": {"context": {"domain": 2**70}}}
+    emitter = Emitter("127.0.0.1:1", spool=tmp_path / "spool", shipper="none")
+    with emitter, pytest.raises(InvalidEvent) as refused:
+        emitter.emit(event)
+    messages: list[str] = []
+    file = write(tmp_path / "e", json.dumps(event).encode(), GOOD)
+    assert emit_lines(file, "b", messages.append) == jsonl.EmitReport(1, 1)
+    assert messages == [f"{file}:1: {refused.value}"]
+    assert "data.context.domain: is an integer beyond 64 bits" in messages[0]
 
 
 def test_it_waits_for_the_acknowledgements(tmp_path: Path) -> None:
@@ -104,9 +134,9 @@ def test_an_empty_file_is_not_an_error(tmp_path: Path) -> None:
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = orjson.dumps(GOOD) + b"\nbroken\n"
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(lines)))
-    said: list[str] = []
-    assert emit_lines("-", "b", said.append) == jsonl.EmitReport(1, 1)
-    assert said[0].startswith("-:2: ")
+    messages: list[str] = []
+    assert emit_lines("-", "b", messages.append) == jsonl.EmitReport(1, 1)
+    assert messages[0].startswith("-:2: ")
 
 
 def test_a_full_buffer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The emitter on a real broker and without one: nothing lost, order kept, nobody waits."""
+"""The emitter on a real broker and without one: nothing lost, order kept, no caller waits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING_LOST = {"lost": 0, "dropped": 0, "scrubbed": 0}
 
 @pytest.fixture(params=[True, False], ids=["durable", "memory"])
 def make(request: pytest.FixtureRequest) -> Callable[..., Emitter]:
-    """An emitter of either kind: whoever emits must not see a difference."""
+    """An emitter of either kind: callers must not see a difference."""
     return partial(Emitter, durable=request.param)
 
 
@@ -210,7 +210,7 @@ def test_a_full_buffer_refuses_and_nothing_waits_for_the_network(nowhere: str) -
 
     caller = threading.Thread(target=run, daemon=True)
     caller.start()
-    caller.join(PATIENCE_S)  # the address never answers: who waited for it would be here for ever
+    caller.join(PATIENCE_S)  # the address never answers: waiting for it would never end
     assert not caller.is_alive()
     assert nowhere in str(outcome[0])
     assert "3 events" in str(outcome[0])
@@ -234,7 +234,7 @@ def test_flush_and_close_name_what_was_not_delivered(
     assert not sending_threads()
 
 
-def test_leaving_the_with_block_without_a_broker_says_so(
+def test_leaving_the_with_block_without_a_broker_raises(
     closed_port: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flush = Emitter.flush
@@ -301,10 +301,20 @@ def test_a_refused_event_is_named_and_leaves_no_trace(
         assert emitter.stats() == counts(0)
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", 2**70])
-def test_a_value_that_json_cannot_hold_is_refused(closed_port: str, value: object) -> None:
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (object(), "cannot be written as JSON: .+"),
+        ({1, 2}, "cannot be written as JSON: .+"),
+        (b"bytes", "cannot be written as JSON: .+"),
+        (2**70, "mine: is an integer beyond 64 bits"),
+    ],
+)
+def test_a_value_that_json_cannot_hold_is_refused(
+    closed_port: str, value: object, reason: str
+) -> None:
     with Emitter(closed_port) as emitter:
-        with pytest.raises(InvalidEvent, match=r"cannot be written as JSON: .+"):
+        with pytest.raises(InvalidEvent, match=reason):
             emitter.emit(FIELDS, mine=value)
         assert emitter.stats()["emitted"] == 0
 
@@ -322,15 +332,15 @@ def test_a_refused_event_takes_no_position(log: Log, make: Callable[..., Emitter
     ]
 
 
-def test_whom_the_broker_takes_it_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def described(client_id: str | None = None) -> str:
         emitter = Emitter("127.0.0.1:1", spool=tmp_path, shipper="none", client_id=client_id)
         emitter.emit(event_type="task_complete", workflow_type="w", workflow_id="w")
         spool = tmp_path / emitter.spool_id / SPOOL_FILE
-        told: str = orjson.loads(spool.read_bytes())["client_id"]
+        stored_id: str = orjson.loads(spool.read_bytes())["client_id"]
         with pytest.raises(NotDelivered):
             emitter.close(0.0)
-        return told
+        return stored_id
 
     assert described() == "headstart"
     monkeypatch.setenv("HEADSTART_CLIENT_ID", "acme")

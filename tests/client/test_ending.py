@@ -51,13 +51,13 @@ def test_a_multiprocessing_child_waits_for_a_shipper_before_it_exits(host: Host)
     host.start(0, program=CHILD).end()
     until(lambda: not host.spools())
     assert host.check() == 0
-    assert len(host.told()) == 1
+    assert len(host.emitted()) == 1
 
 
 @pytest.mark.integration
 def test_a_fallback_shipping_thread_sends_before_the_process_exits(host: Host) -> None:
     host.start(0, program=NO_PROCESSES).end()
-    assert len(host.log()) == len(host.told()) == 1
+    assert len(host.log()) == len(host.emitted()) == 1
 
 
 CLOSING = """

@@ -37,11 +37,11 @@ def test_ids_sort_by_time(one: int, other: int) -> None:
 
 def test_an_id_without_a_time_has_the_time_of_now() -> None:
     before = time.time_ns() // 1_000_000
-    told = uuid.UUID(new_id()).int >> 80
-    assert before <= told <= time.time_ns() // 1_000_000
+    at = uuid.UUID(new_id()).int >> 80
+    assert before <= at <= time.time_ns() // 1_000_000
 
 
-def test_ids_begin_anew_in_each_millisecond_in_every_random_bit() -> None:
+def test_ids_are_random_in_every_bit_in_each_millisecond() -> None:
     ids = [uuid.UUID(new_id(1_760_000_000_000 + n)).int for n in range(2_000)]
     assert len(set(ids)) == len(ids)
     ones = zeros = 0

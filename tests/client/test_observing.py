@@ -1,4 +1,4 @@
-"""What emitters say about themselves: stats, Prometheus, the trace."""
+"""What emitters report: stats, Prometheus, the trace."""
 
 from __future__ import annotations
 

@@ -39,6 +39,23 @@ def test_an_unknown_option_is_refused_naming_the_nearest(misspelt: str, meant: s
             kind(reader(NOWHERE), **{misspelt: ["pay"]})  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(
+    ("settings", "misspelt", "meant"),
+    [
+        (headstart.SpoolSettings, "on_ful", "on_full"),
+        (headstart.SpoolSettings, "limit", "limit_bytes"),
+        (headstart.Scrubbing, "pattern", "patterns"),
+        (headstart.Pattern, "ignorecase", "ignore_case"),
+    ],
+)
+def test_unknown_settings_are_refused_naming_the_nearest(
+    settings: Any, misspelt: str, meant: str
+) -> None:
+    message = f"{settings.__name__}.*{misspelt!r}; did you mean {meant!r}"
+    with pytest.raises(InvalidArgument, match=message):
+        settings(**{misspelt: 1})
+
+
 def test_an_unknown_option_lists_all_options() -> None:
     with pytest.raises(TypeError, match=r"'zzz'; it has allowed, annotations, clock, dangerous"):
         Speculator(Thresholds(NOWHERE), zzz=1)  # type: ignore[call-arg]
@@ -130,15 +147,15 @@ def test_a_url_that_redis_can_never_take_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "hints_given",
     [
         {"requires_confirmation": True}, {"require_confirmation": True}, {"kind": "unapproved"},
         {"approval_mode": "always_require"}, {"require_approval": "always"},
         {"metadata": {"approval_required": True}}, {"human_in_the_loop": True},
     ],
 )  # fmt: skip
-def test_a_tool_whose_calls_a_person_approves_never_runs(said: dict[str, Any]) -> None:
-    hints = {"readOnlyHint": True, **said}
+def test_a_tool_whose_calls_a_person_approves_never_runs(hints_given: dict[str, Any]) -> None:
+    hints = {"readOnlyHint": True, **hints_given}
     assert read_hints("pay", hints).approval
     assert not read_hints("pay", {"readOnlyHint": True, "approval_mode": "never_require"}).approval
 
@@ -147,13 +164,13 @@ def test_a_tool_whose_calls_a_person_approves_never_runs(said: dict[str, Any]) -
     ("given", "meant"), [("agent", "agent_id"), ("agentid", "agent_id"), ("tenants", "tenant")]
 )
 def test_a_misspelt_argument_of_mode_is_refused_naming_the_nearest(given: str, meant: str) -> None:
-    said = rf"Thresholds.mode\(\) has no argument '{given}'; did you mean '{meant}'"
-    with Thresholds(NOWHERE) as reader, pytest.raises(InvalidArgument, match=f"^{said}"):
+    message = rf"Thresholds.mode\(\) has no argument '{given}'; did you mean '{meant}'"
+    with Thresholds(NOWHERE) as reader, pytest.raises(InvalidArgument, match=f"^{message}"):
         reader.mode(**{given: "a"})
 
     async def asynchronously() -> None:
         async with AsyncThresholds(NOWHERE) as reader:
-            with pytest.raises(InvalidArgument, match=f"^Async{said}"):
+            with pytest.raises(InvalidArgument, match=f"^Async{message}"):
                 await reader.mode(**{given: "a"})
 
     asyncio.run(asynchronously())

@@ -1,4 +1,4 @@
-"""A broker's quota holds up the client id that it is for, and nobody else on the host."""
+"""A broker's quota delays the client id that it is for, and no other on the host."""
 
 from __future__ import annotations
 

@@ -202,13 +202,13 @@ def test_a_kill_switch_set_in_redis_by_hand_reaches_a_running_reader(server: Ser
             until(lambda: thresholds.mode("acme", "a1") == "act")
 
 
-EMPTIED = ["flushed", "started anew", "the modes deleted", "being published"]
+EMPTIED = ["flushed", "restarted", "the modes deleted", "being published"]
 
 
 def lose_modes(server: Server, how: str) -> None:
     if how == "flushed":
         server.client.flushall()
-    elif how == "started anew":
+    elif how == "restarted":
         server.stop()
         server.start()
     else:
@@ -229,7 +229,7 @@ def test_the_kill_switch_holds_though_redis_lost_it(server: Server, how: str) ->
         assert running.mode() == asking.mode() == "off"
         until(lambda: running.stats()["connections"])
         lose_modes(server, how)
-        until(lambda: not running._modes.published)  # asked again, and told that none is there
+        until(lambda: not running._modes.published)  # asked again: no mode is there
         assert running.mode() == asking.mode() == "off", "the last known"
         assert acting.mode() == "observe", "asked for the first time"
         choice = Speculator(acting, allowed={"search"}).decide(CONTEXT, "search", 1.0)
@@ -246,7 +246,7 @@ def test_a_reader_in_act_mode_continues_through_the_loss(server: Server) -> None
         assert reader.mode("acme", "a1") == "act", "the last known"
         assert reader.mode("acme", "a2") == "observe", "not known of this one"
         server.set_mode(modes_key("acme"), "agent/a1", "off")
-        assert reader.mode("acme", "a1") == "off", "what restricts counts all the same"
+        assert reader.mode("acme", "a1") == "off", "restrictive modes still count"
         server.client.hdel(modes_key("acme"), "agent/a1")
         assert reader.mode("acme", "a1") == "act", "the last one that was published"
         server.set_mode(MODES, "*", "act")
@@ -255,24 +255,24 @@ def test_a_reader_in_act_mode_continues_through_the_loss(server: Server) -> None
         assert reader.mode("acme", "a2") == "act"
 
 
-def test_a_redis_without_modes_is_said_once_with_the_fix(
+def test_a_redis_without_modes_is_logged_once_with_the_fix(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def said() -> int:
+    def warnings() -> int:
         return caplog.text.count("no worker has published modes to this Redis yet")
 
     server.client.flushall()
     with Thresholds(server.url, timeout_s=PATIENT, staleness_s=0) as reader:
         for agent in ("a1", "a2", "a1"):
             assert reader.mode("acme", agent) == "observe"
-        assert said() == 1
+        assert warnings() == 1
         assert "`headstart up` or `headstart worker thresholds`" in caplog.text
         server.publish_modes()
         reader.mode()
-        assert said() == 1
+        assert warnings() == 1
         server.client.flushall()
         reader.mode()
-        assert said() == 2
+        assert warnings() == 2
 
     async def asynchronously() -> None:
         async with AsyncThresholds(server.url, timeout_s=PATIENT) as reader:
@@ -293,9 +293,9 @@ def test_an_unknown_mode_is_off(
             for _ in range(3):
                 assert reader.mode("acme", "a1") == "off", mode
         server.client.hset(key, field, "act")
-    said = [each for each in caplog.messages if "cannot be used" in each]
-    assert len(said) == len(UNKNOWN_MODES)
-    assert all(field in each and "headstart config set mode" in each for each in said)
+    warnings = [each for each in caplog.messages if "cannot be used" in each]
+    assert len(warnings) == len(UNKNOWN_MODES)
+    assert all(field in each and "headstart config set mode" in each for each in warnings)
 
 
 @pytest.mark.parametrize("key", [MODES, modes_key("acme")])
@@ -349,9 +349,9 @@ def test_a_threshold_hash_of_another_type_stops_nothing_else(
             assert (answer.speculate, answer.known, answer.stale) == (0.92, False, True)
             assert reader.get(CONTEXT).speculate == 0.6
         assert reader.mode() == "act"
-    said = [each for each in caplog.messages if "WRONGTYPE" in each]
-    assert len(said) == 1
-    assert redis_key("default", "other") in said[0]
+    warnings = [each for each in caplog.messages if "WRONGTYPE" in each]
+    assert len(warnings) == 1
+    assert redis_key("default", "other") in warnings[0]
 
 
 def test_an_override_that_cannot_be_read_starts_nothing(server: Server) -> None:
@@ -417,7 +417,7 @@ def test_an_unclosed_reader_ends_with_its_process(server: Server) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "0.92\n", "")
 
 
-def test_the_answer_says_where_it_comes_from() -> None:
+def test_the_answer_has_its_origin() -> None:
     assert Threshold().level == "default"
     assert not Threshold().known
     assert Threshold().available

@@ -36,7 +36,7 @@ def test_prometheus_has_the_sums_of_all_readers_there_were() -> None:
     before = value("failed_total"), value("stale_total")
     with Thresholds("redis://127.0.0.1:1") as one, Thresholds("redis://127.0.0.1:1") as other:
         for reader in (one, other):
-            reader.get(workflow_type="refund")  # nobody answers
+            reader.get(workflow_type="refund")  # nothing answers
             assert reader.stats()["failed"] == 1
         assert (value("failed_total"), value("stale_total")) == (before[0] + 2, before[1] + 2)
     del one, other, reader

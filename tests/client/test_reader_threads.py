@@ -56,7 +56,7 @@ def test_modes_are_read_while_they_are_listed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_outdated_response_may_only_restrict_the_known_mode() -> None:
-    """A process that stood still asks, and hears at once of a change from long before."""
+    """A process that was stopped asks, and receives at once a change from long before."""
     modes = ModeCache(limit=10, staleness_s=1.0, clock=lambda: 60.0)
     published = b"run"
     asked = modes.build_query("t", None)

@@ -1,6 +1,6 @@
 """What is acknowledged stays in the spool until it is taken in, where the broker's log can be lost.
 
-The files are real; what the broker would say, the test says.
+The files are real; the broker's answers are the test's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 
 from headstart.emitting.disk_buffer import DiskBuffer
 from headstart.shipping.retention import Retention
-from headstart.shipping.volatile_broker import EPOCHS, EVENTS, GROUPS
+from headstart.shipping.volatile_broker import (
+    DECISIONS,
+    EPOCHS,
+    EVENTS,
+    GROUPS,
+    GROUPS_OF_DECISIONS,
+)
 from headstart.spool.layout import segments
 from headstart.spool.reader import SpoolReader
 from headstart.spool.settings import SpoolSettings
@@ -48,6 +54,8 @@ def test_the_client_s_names_are_those_of_the_catalogue() -> None:
     assert catalogue.EPOCHS.name == EPOCHS
     assert catalogue.EVENTS.name == EVENTS
     assert set(GROUPS) == {catalogue.EPISODES_GROUP, catalogue.THRESHOLDS_GROUP}
+    assert catalogue.DECISIONS.name == DECISIONS
+    assert set(GROUPS_OF_DECISIONS) == {catalogue.PREDICTIONS_GROUP}
 
 
 def test_without_retention_acknowledged_events_are_deleted_at_once(tmp_path: Path) -> None:

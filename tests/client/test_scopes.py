@@ -121,6 +121,15 @@ def test_outside_of_every_scope_missing_ids_are_named_at_once() -> None:
         headstart.task_complete(task_id="1", tool_id="search")
 
 
+def test_outside_of_every_scope_a_run_that_has_ended_is_named(emitter: Taken) -> None:
+    with run_of(emitter, "r"):
+        pass
+    with pytest.raises(InvalidEvent, match="workflow_type: is missing: the run has ended"):
+        headstart.task_complete(task_id="1")
+    with pytest.raises(InvalidEvent, match=r"^confidence: must be"):
+        headstart.task_complete(workflow_type="w", workflow_id="x", task_id="1", confidence=7)
+
+
 def test_events_outside_of_any_run_get_no_ids(emitter: Taken) -> None:
     with run_of(emitter, "outer"):
         event = in_a_thread(lambda: headstart.task_complete(task_id="1", tool_id="search"))
@@ -255,15 +264,14 @@ OUTER = {
 }  # fmt: skip
 
 
-def test_an_attempt_takes_its_ids_from_the_scope(emitter: Taken) -> None:
+def test_a_turn_takes_its_ids_from_the_scope(emitter: Taken) -> None:
     reader = AsyncReader()
     speculator = headstart.AsyncSpeculator(reader, emitter)
 
     async def guess(context: dict[str, Any]) -> None:
-        async with speculator.attempt(
-            context, "search", {}, lambda: asyncio.sleep(0), confidence=0.5
-        ) as attempt:
-            await attempt.resolve("search", {})
+        guessed = headstart.GuessedCall("search", {}, 0.5)
+        async with speculator.turn(context, [guessed], lambda *call: asyncio.sleep(0)) as turn:
+            turn.settle([headstart.RequestedCall("1", "search", {})])
 
     async def both() -> None:
         async with run_of(emitter, "outer"):
@@ -290,7 +298,7 @@ def test_a_decision_takes_its_context_from_the_scope(emitter: Taken) -> None:
 
     asyncio.run(decide())
     assert reader.contexts == [OUTER]
-    assert other.contexts == [{**OUTER, "user_id": None}], "given, if only as nobody"
+    assert other.contexts == [{**OUTER, "user_id": None}], "given, even if None"
 
 
 def test_an_attempt_of_another_run_takes_nothing_from_the_scope(emitter: Taken) -> None:

@@ -108,7 +108,7 @@ SECRETS = {
 
 
 @pytest.mark.parametrize(
-    "around", ["{}", "he said: {} and left", "a\n{}\nb", '{{\\"k\\": \\"{}\\"}}']
+    "around", ["{}", "he wrote: {} and left", "a\n{}\nb", '{{\\"k\\": \\"{}\\"}}']
 )
 def test_detect_secrets_finds_nothing_in_scrubbed_events(around: str) -> None:
     pytest.importorskip("detect_secrets")

@@ -32,12 +32,14 @@ OUTCOMES = ["ok", "refused at once", "lost", "stored, but the answer is lost"]
 
 @dataclass
 class Broker:
-    """A log that takes frames, fails as it is told, and then is well."""
+    """A log that accepts frames, fails as configured, and then recovers."""
 
     failures: list[str] = field(default_factory=list)
     largest: int = 10_000
     log: list[tuple[bytes, list[int]]] = field(default_factory=list)
     started: int = 0
+    partitions: int = 2
+    recreated: Callable[[], None] = lambda: None
 
     async def start(self, _kafka: str, **_settings: Any) -> Producer:
         if self.failures and self.failures.pop(0) == "refused at once":
@@ -74,7 +76,11 @@ class Producer:
         return Batch()
 
     async def partitions(self, _topic: str) -> int:
-        return 2
+        return self.broker.partitions
+
+    def watch_partitions(self, _topic: str, count: int, changed: Callable[[], None]) -> None:
+        assert count == self.broker.partitions
+        self.broker.recreated = changed
 
     async def send(
         self, batch: Batch, _topic: str, partition: int, *, compressed: bool
@@ -89,7 +95,8 @@ class Producer:
         if sum(len(value) for _, value in batch.frames) > self.broker.largest:
             error = MessageSizeTooLargeError()
         elif outcome != "lost":
-            assert {partition_for_key(key, 2) for key, _ in batch.frames} == {partition}
+            count = self.broker.partitions
+            assert {partition_for_key(key, count) for key, _ in batch.frames} == {partition}
             self.broker.log += [(key, orjson.loads(value)) for key, value in batch.frames]
         loop = asyncio.get_running_loop()
         loop.call_later(0.0001 * (len(batch.frames) % 3), settle, future, error)
@@ -205,6 +212,29 @@ def test_expired_events_are_not_sent(no_waiting: Callable[[Broker], None]) -> No
     assert receipts.gone == [b"1", b"2"]
 
 
+def test_keys_go_to_the_partitions_of_a_topic_that_was_created_again(
+    no_waiting: Callable[[Broker], None],
+) -> None:
+    """The stand-in compares the partition of each key with the number it has."""
+    broker, receipts = Broker(), Receipts()
+    no_waiting(broker)
+    keys = [b"%d" % number for number in range(20)]
+
+    async def run() -> None:
+        sender = Sender("b", "t")
+        for count, partitions in enumerate((2, 9, 4), start=1):
+            if broker.partitions != partitions:
+                broker.partitions = partitions
+                broker.recreated()
+            for key in keys:
+                sender.add(key, b"%d" % count, receipts, 0.0)
+            await receipts.have(len(keys) * count)
+        await sender.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert deduplicated(broker.log) == {key: [1, 2, 3] for key in keys}
+
+
 def test_closing_ends_batches_in_flight(no_waiting: Callable[[Broker], None]) -> None:
     broker = Broker(["lost"] * 10_000)
     no_waiting(broker)
@@ -274,7 +304,7 @@ def test_frames_due_together_are_sent_together(no_waiting: Callable[[Broker], No
 def test_an_invalid_address_is_retried_like_an_unreachable_broker(
     no_waiting: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who ships has other brokers too."""
+    """A shipper has other brokers too."""
     broker, receipts = Broker(), Receipts()
     no_waiting(broker)
     start, tried = broker.start, list[str]()
@@ -311,7 +341,7 @@ def test_an_unexpected_error_is_raised(no_waiting: Callable[[Broker], None]) -> 
 
 @dataclass
 class Forgetful(Broker):
-    """A broker that loses its log when it is killed; its epoch tells one log from another."""
+    """A broker that loses its log when it is killed; its epoch distinguishes the logs."""
 
     epoch: int = 1
     producers: list[Mortal] = field(default_factory=list)

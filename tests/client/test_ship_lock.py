@@ -23,7 +23,7 @@ def test_a_shipper_ends_if_the_lock_file_was_deleted(host: Host) -> None:
     until(lambda: host.shipper() != 0)
     before = host.shipper()
     (host.spool / "ship.lock").unlink()
-    second = host.start(500, pause=0.002)  # finds no lock, and so nobody who ships
+    second = host.start(500, pause=0.002)  # finds the lock free, and so no shipper
     until(lambda: host.shipper() not in {0, before})
     until(lambda: not runs(before))
     after = host.shipper()
@@ -90,5 +90,5 @@ def test_more_spools_than_files_that_it_may_have_open_at_first(host: Host) -> No
         many.end()
         command.send_signal(signal.SIGTERM)
         assert command.wait(PATIENCE_S) == 0
-    assert len(host.told()) == 40
+    assert len(host.emitted()) == 40
     assert host.check() == 0

@@ -1,4 +1,4 @@
-"""What a run of `ship` says of events that it could not send."""
+"""What a run of `ship` reports about events that it could not send."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def drain(directory: Path, *options: str) -> tuple[int, str]:
 def test_a_drain_that_lost_events_fails_and_names_the_quarantine(tmp_path: Path) -> None:
     kept = tmp_path / QUARANTINE
     leave_old_events(tmp_path, "a", 3)
-    code, said = drain(tmp_path)
+    code, printed = drain(tmp_path)
     assert code == 1
-    assert said == f"0 spools are left in {tmp_path}; events lost: 3, files added to {kept}: 1"
+    assert printed == f"0 spools are left in {tmp_path}; events lost: 3, files added to {kept}: 1"
     leave_old_events(tmp_path, "b", 2)
-    code, said = drain(tmp_path, "--json")
+    code, printed = drain(tmp_path, "--json")
     assert code == 1
-    assert orjson.loads(said) == {
+    assert orjson.loads(printed) == {
         "spool": str(tmp_path), "spools_left": 0, "lost": 2, "quarantined": 1,
         "quarantined_before": 1,
     }  # fmt: skip
 
 
-def test_what_an_earlier_run_quarantined_is_a_note(tmp_path: Path) -> None:
+def test_files_quarantined_by_an_earlier_run_are_a_note(tmp_path: Path) -> None:
     leave_old_events(tmp_path, "a", 3)
     drain(tmp_path)
-    code, said = drain(tmp_path)
+    code, printed = drain(tmp_path)
     assert code == 0
-    assert said.endswith(f"; note: files from before in {tmp_path / QUARANTINE}: 1")
+    assert printed.endswith(f"; note: files from before in {tmp_path / QUARANTINE}: 1")
 
 
 def test_the_process_that_ships_already_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_drain_of_a_damaged_spool_fails(host: Host) -> None:
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 1
     segment.write_bytes(data)
-    code, said = drain(host.spool, "--json", "--timeout", str(PATIENCE_S))
-    found = orjson.loads(said)
+    code, printed = drain(host.spool, "--json", "--timeout", str(PATIENCE_S))
+    found = orjson.loads(printed)
     assert code == 1
     assert (found["spools_left"], found["lost"], found["quarantined"]) == (0, 1, 1)
-    assert len({event["id"] for event in host.log()}) >= len(host.told()) - 1
+    assert len({event["id"] for event in host.log()}) >= len(host.emitted()) - 1

@@ -70,14 +70,14 @@ def test_an_executor_killed_in_mid_burst_loses_nothing(host: Host, mode: str) ->
     host.mode = mode
     first = host.start(100_000)
     first.until(500)
-    if mode == "process":  # sooner it has started nobody yet: the next one ships
+    if mode == "process":  # before that it has started no shipper yet: the next one ships
         until(lambda: host.shipper() != 0)
     first.kill()
     if mode != "process":
-        assert host.spools()  # nobody is there to ship them
+        assert host.spools()  # no shipper is there
         host.drain()
     until(lambda: not host.spools())
-    assert len(host.told()) >= 500
+    assert len(host.emitted()) >= 500
     host.check()
 
 
@@ -119,7 +119,7 @@ def test_ten_executors_of_which_five_are_killed_share_one_shipper(host: Host) ->
         executor.end()
     assert host.shipper() == shipper
     until(lambda: not host.spools())
-    assert host.check() == 0  # nobody who shipped was killed: nothing was sent twice
+    assert host.check() == 0  # no shipper was killed: nothing was sent twice
     assert len({event["origin"][0] for event in host.log()}) == 10
 
 
@@ -130,7 +130,7 @@ def test_a_fork_opens_a_spool_of_its_own(host: Host) -> None:
     until(lambda: not host.spools())
     host.check()
     log = host.log()
-    assert len(log) == len(host.told()) == 2 * 250
+    assert len(log) == len(host.emitted()) == 2 * 250
     assert len({event["origin"][0] for event in log}) == 8
 
 
@@ -164,12 +164,12 @@ def test_a_hundred_producers_that_begin_at_once_share_one_shipper(host: Host) ->
     host.start(0, program=HUNDRED).end()
     until(lambda: not host.spools())
     assert host.check() == 0
-    assert len(host.told()) == 100 * 20
+    assert len(host.emitted()) == 100 * 20
     assert len({event["origin"][0] for event in host.log()}) == 100
 
 
 @pytest.mark.parametrize("mode", ["process", "thread"])
-def test_who_leaves_without_closing_loses_nothing(host: Host, mode: str) -> None:
+def test_a_process_that_exits_without_closing_loses_nothing(host: Host, mode: str) -> None:
     host.mode = mode
     host.start(0, program=LEAVING).end()
     if mode == "thread":
@@ -209,13 +209,13 @@ emitter.close(90)
 def test_where_no_process_can_be_started_a_thread_ships(host: Host) -> None:
     host.start(0, program=NO_PROCESSES).end()
     assert host.check() == 0
-    assert len(host.told()) == 1
+    assert len(host.emitted()) == 1
 
 
 NOWHERE = "127.0.0.1:1"
 
 
-def test_events_for_a_broker_that_has_moved_go_where_an_operator_says(host: Host) -> None:
+def test_events_for_a_broker_that_has_moved_go_to_the_given_address(host: Host) -> None:
     host.mode, host.wrong_kafka = "none", NOWHERE
     executor = host.start(100_000)
     executor.until(200)
@@ -226,14 +226,14 @@ def test_events_for_a_broker_that_has_moved_go_where_an_operator_says(host: Host
     host.check()
 
 
-def test_a_broker_that_is_away_holds_up_nobody_else_s_events(host: Host) -> None:
+def test_a_broker_that_is_away_delays_no_other_events(host: Host) -> None:
     host.wrong_kafka = NOWHERE
     stuck = host.start(50)
     stuck.until(50)
     host.wrong_kafka = None
     host.start(500).end()
     here = {event["id"] for event in host.log()}
-    assert here == host.told() - set(stuck.ids())
+    assert here == host.emitted() - set(stuck.ids())
     assert len(host.spools()) >= 1  # what waits for the other broker
 
 
@@ -255,7 +255,7 @@ def test_a_broker_that_stops_and_starts_again(
             executor.end()
             until(lambda: not host.spools())
             host.check()
-            assert len(host.told()) == 4_000
+            assert len(host.emitted()) == 4_000
     finally:
         end(host)
 

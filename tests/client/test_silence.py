@@ -1,4 +1,4 @@
-"""Idle spools cost next to nothing, and whoever emits after a silence is read at once.
+"""Idle spools cost next to nothing, and an event after a silence is read at once.
 
 The shipper is the real one on a real directory; its clock and its sender are the test's.
 """
@@ -34,7 +34,7 @@ from tests.client.on_disk import TARGET, event, fill, open_spool
 
 
 class Time:
-    """Seconds that pass when the test says so."""
+    """Seconds that pass when the test advances them."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -75,7 +75,7 @@ class Host:
             fill(self.spools[-1], 1)
 
     def passes(self, seconds: float) -> None:
-        """The shipper's own looks, as often as it makes them where nobody rings."""
+        """The shipper's own polls, as often as it makes them without wake-ups."""
         for _ in range(round(seconds / CHECK_S)):
             self.time.now += CHECK_S * 1.001
             self.shipper._poll()
@@ -119,24 +119,24 @@ def test_an_idle_spool_is_polled_ever_more_rarely(
     assert 0 < max(looks.values()) <= 50 * 20
 
 
-def test_who_rings_after_a_silence_is_read_at_once(host: Host) -> None:
+def test_a_spool_that_wakes_after_a_silence_is_read_at_once(host: Host) -> None:
     host.open(3)
     host.look()
     host.passes(60)
     bell = WakeupPipe(host.directory, "s1")
     spool = host.spools[1]
     fill(spool, 1)
-    assert host.look() == []  # nobody rang: its turn comes
+    assert host.look() == []  # no wake-up: its turn comes
     bell.notify()
     assert host.look() == [event(1)]
-    for _ in range(5):  # who goes on at once is not asked to ring again
+    for _ in range(5):  # an emitter that continues at once need not wake it again
         host.time.now += QUIET_MS / 1000
-        (told,) = fill(spool, 1)
-        assert host.look() == [told]
+        (emitted,) = fill(spool, 1)
+        assert host.look() == [emitted]
     bell.close()
 
 
-def test_a_ring_that_nobody_heard_costs_a_turn(host: Host) -> None:
+def test_a_missed_wake_up_costs_a_turn(host: Host) -> None:
     host.open(2)
     host.look()
     host.passes(60)
@@ -171,7 +171,7 @@ def test_a_new_spool_is_found_by_its_ring_and_without(host: Host) -> None:
     assert host.sent == [event(0)]
 
 
-def test_what_waits_for_room_is_read_when_there_is_some(host: Host) -> None:
+def test_a_spool_that_waits_for_room_is_read_when_there_is_some(host: Host) -> None:
     host.open(1)
     host.look()
     host.waiting_bytes = 1 << 30
@@ -185,14 +185,14 @@ def test_what_waits_for_room_is_read_when_there_is_some(host: Host) -> None:
     bell.close()
 
 
-def test_nobody_rings_for_what_cannot_be_read_yet(host: Host) -> None:
+def test_no_wake_up_for_events_that_cannot_be_read_yet(host: Host) -> None:
     host.open(1)
     host.look()
     host.waiting_bytes = 1 << 30
     bell = WakeupPipe(host.directory, "s0")
     fill(host.spools[0], 1)
 
-    async def rings() -> bool:
+    async def is_woken() -> bool:
         waits = asyncio.ensure_future(host.shipper._pause(host.shipper._poll(), 0.0))
         await asyncio.sleep(0.001)
         asked = bool(bell._flag[0])
@@ -200,10 +200,10 @@ def test_nobody_rings_for_what_cannot_be_read_yet(host: Host) -> None:
         await asyncio.gather(waits, return_exceptions=True)
         return asked
 
-    assert not asyncio.run(rings())
+    assert not asyncio.run(is_woken())
     host.waiting_bytes = 0
     assert host.look() == [event(1)]
-    assert asyncio.run(rings())
+    assert asyncio.run(is_woken())
     bell.close()
 
 
@@ -259,7 +259,7 @@ def test_an_emitter_rings_where_the_bell_hangs_now(outbox: DiskBuffer, tmp_path:
     bell.close()
 
 
-def test_who_closes_says_so(tmp_path: Path) -> None:
+def test_a_closing_emitter_wakes_the_shipper(tmp_path: Path) -> None:
     outbox = DiskBuffer(SpoolTarget("127.0.0.1:1", "t", 0.0), SpoolSettings(tmp_path), "none")
     outbox.put(b"k", b"{}", 1_800_000_000_000)
     bell = WakeupPipe(tmp_path)

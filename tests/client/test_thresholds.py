@@ -125,7 +125,7 @@ def test_levels_and_tenants_are_kept_apart(redis_url: str, tenant: str) -> None:
     assert ask_both(redis_url, other, timeout_s=PATIENT, levels=("region",)) == DEFAULT
 
 
-def test_keywords_and_mapping_say_the_same(redis_url: str, tenant: str) -> None:
+def test_keywords_and_mapping_are_equivalent(redis_url: str, tenant: str) -> None:
     put(redis_url, tenant, {PATHS[1]: value()})
     with Thresholds(redis_url, timeout_s=PATIENT) as reader:
         answer = reader.get(CONTEXT, tenant=tenant)
@@ -196,7 +196,7 @@ def test_a_reader_asks_again_when_redis_is_back(
     assert "responds again" in caplog.text
 
 
-def test_a_cut_connection_is_opened_anew_unnoticed(redis_url: str, tenant: str) -> None:
+def test_a_cut_connection_is_reopened_transparently(redis_url: str, tenant: str) -> None:
     put(redis_url, tenant, {PATHS[0]: value()})
 
     def cut() -> None:
@@ -252,7 +252,7 @@ def test_addresses_are_fit_to_be_printed() -> None:
         ("localhost", 6379),
     ],
 )
-def test_what_is_no_redis_url_is_named_with_what_is_one(reader: Any, url: Any) -> None:
+def test_an_invalid_redis_url_is_named_with_a_valid_one(reader: Any, url: Any) -> None:
     with pytest.raises(ValueError, match=r"^redis_url: .*redis://127.0.0.1:6379/0"):
         reader(url)
 
@@ -273,7 +273,7 @@ def test_a_password_in_what_is_no_redis_url_is_not_shown() -> None:
         "unix:///tmp/redis.sock?db=1",
     ],
 )
-def test_what_is_a_redis_url_is_not(url: str) -> None:
+def test_a_valid_redis_url_is_accepted(url: str) -> None:
     Thresholds(url).close()
 
 
@@ -377,7 +377,7 @@ def test_a_context_that_is_known_is_checked_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("context", ["refund", 7, ["refund"]])
-def test_a_context_that_is_none_is_named(context: Any) -> None:
+def test_an_invalid_context_is_named(context: Any) -> None:
     with (
         Thresholds("redis://127.0.0.1:1") as reader,
         pytest.raises(ValueError, match=r"^context must be a mapping"),

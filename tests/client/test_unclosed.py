@@ -1,4 +1,4 @@
-"""A reader that is not closed: its event loop ends all the same, whatever the reader is doing."""
+"""A reader that is not closed: its event loop still ends, whatever the reader is doing."""
 
 from __future__ import annotations
 
@@ -75,17 +75,18 @@ async def timed_out(delay):
 for number in range(60):
     asyncio.run(timed_out(number * 0.0002))
 """
-WITH_AN_ATTEMPT = """
-async def attempt(delay):
+WITH_A_TURN = """
+async def turn(delay):
     thresholds = headstart.AsyncThresholds({url!r}, timeout_s=5.0)
     speculator = headstart.AsyncSpeculator(thresholds, allowed={{"search"}})
     context = {{"workflow_type": "refund", "workflow_id": "w"}}
-    call = lambda: asyncio.sleep(0, 7)
-    async with speculator.attempt(context, "search", {{}}, call, confidence=0.99) as attempt:
+    guess = headstart.GuessedCall("search", {{}}, 0.99)
+    async with speculator.turn(context, [guess], lambda *call: asyncio.sleep(0, 7)) as turn:
         await asyncio.sleep(delay)
-        assert (await attempt.resolve("search", {{}})).value == 7
+        matches = turn.settle([headstart.RequestedCall("1", "search", {{}})])
+        assert await matches["1"].result() == 7
 for number in range(60):
-    asyncio.run(attempt(number * 0.0002))
+    asyncio.run(turn(number * 0.0002))
 """
 SILENT = """
 for number in range(10):
@@ -109,9 +110,9 @@ def ends(body: str, url: str) -> None:
     "body",
     [
         ENDS, WITH_A_LIMIT, CLOSED, BY_AN_EXCEPTION, CANCELLED, STOPPED_BY_A_TIMEOUT,
-        WITH_AN_ATTEMPT,
+        WITH_A_TURN,
     ],
-    ids=["ends", "limited", "closed", "exception", "cancelled", "timeout", "attempt"],
+    ids=["ends", "limited", "closed", "exception", "cancelled", "timeout", "turn"],
 )  # fmt: skip
 def test_the_loop_ends(redis_url: str, body: str) -> None:
     ends(body, redis_url)
@@ -119,7 +120,7 @@ def test_the_loop_ends(redis_url: str, body: str) -> None:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The URL of a server that accepts connections, and never says anything."""
+    """The URL of a server that accepts connections, and never sends anything."""
     with socket.create_server(("127.0.0.1", 0), backlog=500) as listener:
         yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
 

@@ -185,7 +185,7 @@ def test_identifiers_are_bounded_and_hold_no_separator(name: str, value: str) ->
     assert refused(changed(name, value)).field == name
 
 
-def test_the_reason_says_what_was_expected_and_found() -> None:
+def test_the_reason_names_what_was_expected_and_found() -> None:
     assert str(refused(changed("confidence", 7))) == (
         "confidence: must be at least 0 and at most 1, not 7"
     )
@@ -244,7 +244,7 @@ def test_depth_is_limited(kind: type) -> None:
     assert "32 levels" in error.reason
 
 
-def test_what_is_far_too_deep_does_not_exhaust_the_stack() -> None:
+def test_very_deep_nesting_does_not_exhaust_the_stack() -> None:
     assert "nested deeper" in refused({**FULL, "mine": nested(100_000, list)}).reason
 
 
@@ -307,7 +307,7 @@ def test_a_timestamp_in_another_unit_is_named(value: Any, reason: str) -> None:
         -1,
     ],
 )
-def test_what_is_no_time_is_told_what_is_wanted(timestamp: Any) -> None:
+def test_an_invalid_time_is_refused_with_the_expected_form(timestamp: Any) -> None:
     for options in ({}, {"now_ms": NOW}):
         error = refused(changed("timestamp", timestamp), **options)
         assert error.field == "timestamp"

@@ -92,13 +92,13 @@ def test_a_killed_broker_s_log_is_sent_again_in_order(broker: Broker, host: Host
         broker.begin_log()
     executor.end()  # everything is acknowledged
     host.check()  # by the log that there is now: nothing was taken in
-    assert len(host.told()) == 3_300
+    assert len(host.emitted()) == 3_300
     assert len(host.spools()) == 2
     broker.take_in_all()
     until(lambda: not host.spools())
 
 
-def test_what_was_taken_in_does_not_come_again(broker: Broker, host: Host) -> None:
+def test_processed_events_are_not_sent_again(broker: Broker, host: Host) -> None:
     executor = host.start(100_000, pause=0.005)
     host.start(200).end()
     until(lambda: len(host.spools()) == 2)
@@ -157,6 +157,6 @@ def test_an_executor_that_is_there_first_creates_no_topic(
         unbegun.begin_log()
         executor.end()
         assert asyncio.run(partition_counts(unbegun.kafka, [EVENTS.name])) == {EVENTS.name: 3}
-        assert {event["id"] for event in host.log()} == host.told()
+        assert {event["id"] for event in host.log()} == host.emitted()
     finally:
         end(host)

@@ -1,4 +1,4 @@
-"""emit() waits for nobody's disk and for no walk over a large directory. Faults, not clocks."""
+"""emit() waits for no other disk and for no walk over a large directory. Faults, not clocks."""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from functools import wraps
 from numbers import Integral, Real
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 _HOST: Final = r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.%a-z]+\])"
@@ -33,6 +34,23 @@ def refuse_unknown(callee: str, given: Iterable[str], known: Collection[str]) ->
         near = nearest(name, known, cutoff=0.6) or nearest(name.casefold(), known, cutoff=0.6)
         wanted = f"did you mean {near!r}?" if near else f"it has {', '.join(sorted(known))}"
         raise InvalidArgument(f"{callee}() has no argument {name!r}; {wanted}")
+
+
+SettingsT = TypeVar("SettingsT", bound=type)
+
+
+def named_settings(settings: SettingsT) -> SettingsT:
+    """Make a dataclass refuse unknown keywords as every other callable of the client does."""
+    known = settings.__dataclass_fields__  # type: ignore[attr-defined]
+    made = settings.__init__  # type: ignore[misc]
+
+    @wraps(made)
+    def checked(self: object, *values: object, **named: object) -> None:
+        refuse_unknown(settings.__name__, named, known)
+        made(self, *values, **named)
+
+    settings.__init__ = checked  # type: ignore[misc]
+    return settings
 
 
 OTHER_NAMES: Final = {

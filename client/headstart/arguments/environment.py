@@ -1,4 +1,4 @@
-"""Settings of an emitter: an argument, else an environment variable, else a default."""
+"""Settings of the client: an argument, else an environment variable, else a default."""
 
 from __future__ import annotations
 
@@ -14,6 +14,20 @@ from headstart.spool.layout import CLIENT_ID
 
 KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """Pattern of topic names and client ids."""
+_LOCAL_KAFKA: Final = "127.0.0.1:9092"
+_LOCAL_REDIS: Final = "redis://127.0.0.1:6379/0"
+SHORTEST_KEY, LONGEST_KEY = 16, 64
+"""Of a hash key, in bytes."""
+
+
+def kafka(given: str | None = None) -> str:
+    """Return `given`, else HEADSTART_KAFKA, else 127.0.0.1:9092."""
+    return os.environ.get("HEADSTART_KAFKA") or _LOCAL_KAFKA if given is None else given
+
+
+def redis(given: str | None = None) -> str:
+    """Return `given`, else HEADSTART_REDIS, else redis://127.0.0.1:6379/0."""
+    return given or os.environ.get("HEADSTART_REDIS") or _LOCAL_REDIS
 
 
 def shipper_mode(given: Mode | None = None) -> Mode:
@@ -35,6 +49,34 @@ def compression(given: Compression | None = None) -> Compression | None:
     named = given or os.environ.get("HEADSTART_COMPRESSION") or None
     require_codec(named)
     return named  # type: ignore[return-value]
+
+
+def shared_learning() -> bool:
+    """Return whether HEADSTART_SHARED_LEARNING is set. Raises `InvalidArgument`."""
+    named = os.environ.get("HEADSTART_SHARED_LEARNING") or "0"
+    return bool(choice("HEADSTART_SHARED_LEARNING", named, ("0", "1")) == "1")
+
+
+def hash_key(given: bytes | str | None = None) -> bytes:
+    """Return `given`, else HEADSTART_HASH_KEY, in bytes. Raises `InvalidArgument`.
+
+    The message does not repeat it.
+    """
+    key = os.environ.get("HEADSTART_HASH_KEY") if given is None else given
+    wanted = f"a secret of {SHORTEST_KEY} to {LONGEST_KEY} bytes"
+    if not key:
+        raise InvalidArgument(
+            f"hash_key is missing: shared learning needs {wanted}, the same in all executors of a "
+            "tenant (HEADSTART_HASH_KEY)"
+        )
+    if not isinstance(key, bytes | str):
+        raise InvalidArgument(f"hash_key must be {wanted}, not {type(key).__name__}")
+    encoded = key.encode() if isinstance(key, str) else key
+    if not SHORTEST_KEY <= len(encoded) <= LONGEST_KEY:
+        raise InvalidArgument(
+            f"hash_key must be {wanted}, not of {len(encoded)} (HEADSTART_HASH_KEY)"
+        )
+    return encoded
 
 
 def client_id(given: str | None = None) -> str:

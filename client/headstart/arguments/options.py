@@ -29,11 +29,11 @@ def by_tool(option: str, given: object) -> dict[str, object]:
     if not isinstance(given, Mapping):
         kind = type(given).__name__
         raise InvalidArgument(f"{option}: a mapping of tool names to annotations, not {kind}")
-    for tool, said in given.items():
+    for tool, hints in given.items():
         if not isinstance(tool, str) or not tool:
             raise InvalidArgument(f"{option}: each key is the name of a tool, not {tool!r:.64}")
-        if isinstance(said, _PRIMITIVE | list | tuple | set | frozenset):
+        if isinstance(hints, _PRIMITIVE | list | tuple | set | frozenset):
             raise InvalidArgument(
-                f"{option} of {tool!r:.64}: a mapping or an object with hints, not {said!r:.64}"
+                f"{option} of {tool!r:.64}: a mapping or an object with hints, not {hints!r:.64}"
             )
     return dict(given)

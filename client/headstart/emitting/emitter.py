@@ -36,6 +36,7 @@ from headstart.emitting.buffer import EventBuffer
 from headstart.emitting.disk_buffer import DiskBuffer
 from headstart.emitting.flushing import Flushing, NotDelivered
 from headstart.emitting.tracing import traceparent
+from headstart.events.exact_json import refuse_large_integers
 from headstart.events.fast_validation import is_surely_valid
 from headstart.events.schema import Event, InvalidEvent, fill_in
 from headstart.events.validation import validate
@@ -345,6 +346,7 @@ def _encode(record: dict[str, Any], now_ms: int, *, own_id: bool) -> bytes:
         body = orjson.dumps(record)
     except (TypeError, orjson.JSONEncodeError) as error:
         validate(record, now_ms=now_ms)  # names the field, where it can
+        refuse_large_integers(record)
         raise InvalidEvent("", f"cannot be written as JSON: {error}") from error
     if not is_surely_valid(record, body, now_ms, own_id=own_id):
         validate(record, now_ms=now_ms)

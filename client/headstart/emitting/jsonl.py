@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import orjson
 
 from headstart.emitting.emitter import BufferFull, Emitter, NotDelivered
+from headstart.emitting.line_input import open_lines
+from headstart.events.exact_json import load_exactly
 from headstart.events.schema import InvalidEvent
 
 _PROGRESS_EVERY_S = 2.0
@@ -28,7 +28,7 @@ class EmitReport:
 def emit_lines(
     file: str,
     kafka: str,
-    say: Callable[[str], None],
+    echo: Callable[[str], None],
     timeout_s: float = 30.0,
     check: Callable[[], None] = lambda: None,
     opened: Callable[[str], AbstractContextManager[Iterable[tuple[int, bytes]]]] | None = None,
@@ -38,18 +38,19 @@ def emit_lines(
     Args:
         file: Path, or `-`.
         kafka: host:port of the broker.
-        say: Called with progress, and with each refused line and its number.
+        echo: Called with progress, and with each refused line and its number.
         timeout_s: Seconds that the broker may take for everything.
         check: Called once the file is open, before anything is sent; may raise.
-        opened: Opens the file for (line number, line), if it is not plain JSONL.
+        opened: Opens the file for (line number, line), if it is not JSONL as
+            `open_lines` reads it.
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: The file cannot be read, or is cut, damaged or compressed with other than gzip.
         NotDelivered: The broker did not acknowledge everything in time.
     """
     report = EmitReport()
-    said = time.monotonic()
-    with (opened or _open)(file) as lines:
+    reported_at = time.monotonic()
+    with (opened or open_lines)(file) as lines:
         check()
         # The file is the durable copy: run this again to emit what was not sent.
         emitter = Emitter(kafka, durable=False)
@@ -57,14 +58,14 @@ def emit_lines(
             if not line.strip():
                 continue
             try:
-                _emit(emitter, orjson.loads(line), timeout_s)
+                _emit(emitter, load_exactly(line), timeout_s)
                 report.emitted += 1
             except (InvalidEvent, orjson.JSONDecodeError) as error:
                 report.refused += 1
-                say(f"{file}:{number}: {error}")
-            if time.monotonic() - said > _PROGRESS_EVERY_S:
-                said = time.monotonic()
-                say(f"{number} lines read, {emitter.stats()['acknowledged']} events acknowledged")
+                echo(f"{file}:{number}: {error}")
+            if time.monotonic() - reported_at > _PROGRESS_EVERY_S:
+                reported_at = time.monotonic()
+                echo(f"{number} lines read, {emitter.stats()['acknowledged']} events acknowledged")
         emitter.close(timeout_s)
     return report
 
@@ -82,12 +83,3 @@ def _emit(emitter: Emitter, event: object, timeout_s: float) -> None:
             if time.monotonic() > deadline:
                 raise NotDelivered(str(error)) from error
             time.sleep(0.05)
-
-
-@contextlib.contextmanager
-def _open(file: str) -> Iterator[Iterable[tuple[int, bytes]]]:
-    if file == "-":
-        yield enumerate(sys.stdin.buffer, start=1)
-    else:
-        with open(file, "rb") as opened:
-            yield enumerate(opened, start=1)

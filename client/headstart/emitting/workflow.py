@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from headstart.arguments import environment
 from headstart.arguments.checks import InvalidArgument, number, refuse_unknown
 from headstart.arguments.names import refuse_fields
 from headstart.emitting.emitter import Emitter, NotDelivered
@@ -213,7 +214,7 @@ def workflow(  # noqa: PLR0913 - each by its name
     if emitter is not None and not callable(getattr(emitter, "emit", None)):
         raise InvalidArgument(f"emitter must be an Emitter, not {emitter!r:.100}")
     flush_s = number("flush_s", flush_s, 0.0, float("inf"))
-    return Workflow(_default_emitter() if emitter is None else emitter, fields, flush_s)
+    return Workflow(process_emitter() if emitter is None else emitter, fields, flush_s)
 
 
 _ARGUMENTS: Final = frozenset(workflow.__kwdefaults__ or ())
@@ -223,11 +224,12 @@ _guard = threading.Lock()
 _emitter: Emitter | None = None
 
 
-def _default_emitter() -> Emitter:
+def process_emitter() -> Emitter:
+    """Return the emitter of this process, to HEADSTART_KAFKA; it is made at the first use."""
     global _emitter  # noqa: PLW0603 - one for the process, created at the first use
     with _guard:
         if _emitter is None:
-            _emitter = Emitter(os.environ.get("HEADSTART_KAFKA", "127.0.0.1:9092"))
+            _emitter = Emitter(environment.kafka())
         return _emitter
 
 

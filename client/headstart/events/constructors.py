@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, ClassVar, Final, Literal, TypedDict, Unpack
 
 from headstart.arguments.checks import InvalidArgument, refuse_unknown
 from headstart.arguments.names import refuse_fields
@@ -29,6 +29,8 @@ class Fields(dict[str, Any]):
 
     outer: Mapping[str, Any] | None = None
     ended = False
+    some_ended: ClassVar = False
+    """Whether any scope of this process was left."""
 
 
 scope: Final[ContextVar[Mapping[str, Any]]] = ContextVar("headstart_workflow", default={})  # noqa: B039
@@ -48,7 +50,7 @@ def enter(fields: Fields) -> None:
 
 def leave(fields: Fields) -> None:
     """End a scope, in any order; the innermost open one becomes current."""
-    fields.ended = True
+    fields.ended = Fields.some_ended = True
     _open.discard(id(fields))
     current = scope.get()
     while isinstance(current, Fields) and current.ended:
@@ -73,8 +75,8 @@ def in_scope(context: Mapping[str, object]) -> Mapping[str, object]:
     if not fields or others:
         return context
     own = {name: value for name, value in fields.items() if name != "context"}
-    said = {n: value for n, value in context.items() if value is not None or n not in _IDENTITY}
-    return {**fields.get("context", {}), **own, **said}
+    given = {n: value for n, value in context.items() if value is not None or n not in _IDENTITY}
+    return {**fields.get("context", {}), **own, **given}
 
 
 class Scoped(dict[str, Any]):
@@ -163,6 +165,8 @@ def speculation_start(
     mode: Mode = "speculative",
     reasoning: str | None = None,
     not_startable: str | None = None,
+    calibrated: bool | None = None,
+    evidence: Mapping[str, Any] | None = None,
     **common: Unpack[Common],
 ) -> Event:
     """Return the event of a guessed next tool call; log declined ones too (`speculated=False`).
@@ -175,6 +179,8 @@ def speculation_start(
         reasoning: Text for people.
         not_startable: Why no confidence sufficed to start it (`SpeculationDecision.not_startable`);
             backtests count such guesses separately.
+        calibrated: Whether the confidence was believed to be calibrated (`Threshold.for_guess`).
+        evidence: The basis of the confidence, such as `tries`, the number of observations.
         **common: `task_id` is required, by which the completion is joined: each of several guesses
             about one step has its own. See `Common`.
 
@@ -185,7 +191,7 @@ def speculation_start(
         raise InvalidEvent("data.prediction.tool_id", "is missing: `guess` names the guessed tool")
     prediction = {
         "tool_id": guess, "mode": mode, "speculated": speculated, "reasoning": reasoning,
-        "not_startable": not_startable,
+        "not_startable": not_startable, "calibrated": calibrated, "evidence": evidence,
     }  # fmt: skip
     return _event("speculation_start", common, {"prediction": prediction}, confidence=confidence)
 
@@ -294,8 +300,8 @@ def user_feedback(
     """Return the event of a user's feedback on another event.
 
     `target_id`: id of that event. `reward`: any number. With `accepted`, and the `confidence` (in
-    [0, 1]) of the prediction, it is one more outcome of its context: give the same user and context
-    as the prediction. Raises `InvalidEvent` naming the invalid field.
+    [0, 1]) of the prediction, it teaches its context like an outcome, but is counted as feedback;
+    give the same user and context as the prediction. Raises `InvalidEvent` naming the wrong field.
     """
     data = {"target_id": target_id, "accepted": accepted, "reward": reward, "source": source}
     return _event("user_feedback", common, data, confidence=confidence)
@@ -364,7 +370,19 @@ def _check(event: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     if not current and _open:
         missing = {name: "-" for name in _IDENTITY if event.get(name) is None}
         checked = {**event, **missing}
-    validate(checked, now_ms=time.time_ns() // 1_000_000)
+    try:
+        validate(checked, now_ms=time.time_ns() // 1_000_000)
+    except InvalidEvent as error:
+        missing_id = error.field in _IDENTITY and error.reason == "is missing"
+        if not missing_id or not Fields.some_ended:
+            raise
+        raise InvalidEvent(error.field, f"{error.reason}: {_ENDED}") from None
+
+
+_ENDED: Final = (
+    "the run has ended; make its events in the block of headstart.workflow(), or name tenant, "
+    "workflow_type and workflow_id"
+)
 
 
 def _without_names(fields: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
@@ -373,9 +391,8 @@ def _without_names(fields: Mapping[str, Any], names: Mapping[str, Any]) -> dict[
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that are not None, without objects that would be empty."""
-    kept = {
-        name: _present(value) if name in ("result", "prediction", "decision") else value
-        for name, value in fields.items()
-        if value is not None
-    }
-    return {name: value for name, value in kept.items() if value != {}}
+    kept: dict[str, Any] = {}
+    for name, value in fields.items():
+        nested = name in ("result", "prediction", "decision") and isinstance(value, Mapping)
+        kept[name] = _present(value) if nested else value
+    return {name: value for name, value in kept.items() if value not in (None, {})}

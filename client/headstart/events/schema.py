@@ -76,9 +76,12 @@ class Prediction(TypedDict, total=False):
     """A guessed next tool call. Logged also when the executor declined to speculate.
 
     `was_correct`: starting it saves latency. So it is false where the guess was right, but the
-    guessed call was started and gave no result that could be used; `failed` says that.
+    guessed call was started and gave no result that could be used; `failed` is then true.
     `not_startable`: why it could not have been started, whatever the threshold: `mode`, `tool` or
     `budget`, or a reason of the executor's own. Absent where the threshold alone decided.
+    `calibrated`: of the guesses with this confidence that share is right, as declared by the
+    executor; the decision believed it in a cold start. `evidence`: the basis of the confidence,
+    such as `tries`, the number of observations.
     """
 
     tool_id: Identifier
@@ -88,6 +91,8 @@ class Prediction(TypedDict, total=False):
     speculated: bool
     failed: bool
     not_startable: Identifier
+    calibrated: bool
+    evidence: dict[str, Any]
 
 
 class Result(TypedDict, total=False):
@@ -167,7 +172,7 @@ class Event(TypedDict, total=False):
 class InvalidEvent(ValueError):
     """An event breaks its contract.
 
-    `field` is a dotted path ("data.prediction.mode"), `reason` says what is wrong with it.
+    `field` is a dotted path ("data.prediction.mode"), `reason` describes the error.
     """
 
     def __init__(self, field: str, reason: str) -> None:

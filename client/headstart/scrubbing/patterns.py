@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headstart.arguments.checks import InvalidArgument, flag, identifier
+from headstart.arguments.checks import InvalidArgument, flag, identifier, named_settings
 
 
+@named_settings
 @dataclass(frozen=True)
 class Pattern:
     """A kind of secret.

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from headstart.arguments.checks import InvalidArgument, choice
+from headstart.arguments.checks import InvalidArgument, choice, named_settings
 from headstart.arguments.options import names_in
 from headstart.events.schema import MAX_EVENT_BYTES, MAX_IDENTIFIER
 from headstart.scrubbing.patterns import KEYS, PATTERNS, Pattern, find_cards, is_card
@@ -44,6 +44,7 @@ _FIRST_DIGITS: Final = b"23456"
 Where = Literal["shipper", "emit", "off"]
 
 
+@named_settings
 @dataclass(frozen=True)
 class Scrubbing:
     """What to scrub besides the built-in patterns, and where.

@@ -47,6 +47,23 @@ class CompressingProducer:
         """Return the number of partitions of a topic."""
         return len(await self._plain.partitions_for(topic))
 
+    def watch_partitions(self, topic: str, count: int, changed: Callable[[], None]) -> None:
+        """Call `changed` once the topic is gone or has another number of partitions than `count`.
+
+        Before that, the producers stop sending: batches not yet sent have a partition that may not
+        be the one of their keys any more.
+        """
+        producers = [each for each in (self._plain, self._compressing) if each is not None]
+
+        def stop() -> None:
+            for each in producers:
+                each._sender._sender_task.cancel()
+            changed()
+
+        check = _PartitionCheck(topic, count, stop)
+        for each in producers:
+            each.client.cluster.add_listener(check.of_producer())
+
     async def life(self, kafka: str, lost: Callable[[], None]) -> BrokerLife | None:
         """Return the life of the volatile broker; None for another: see `volatile_life`."""
         producers = [each for each in (self._plain, self._compressing) if each is not None]
@@ -66,6 +83,31 @@ class CompressingProducer:
 
     def _chosen(self, compressed: bool) -> AIOKafkaProducer:
         return self._compressing if compressed else self._plain
+
+
+class _PartitionCheck:
+    """Calls `changed`, once, if metadata has another partition count of a topic, or lacks it again.
+
+    A producer's metadata has no topic that it has not sent to yet.
+    """
+
+    def __init__(self, topic: str, count: int, changed: Callable[[], None]) -> None:
+        self._topic, self._count, self._changed = topic, count, changed
+        self._done = False
+
+    def of_producer(self) -> Callable[[Any], None]:
+        """Return a listener for the metadata of one producer."""
+        known = False
+
+        def check(cluster: Any) -> None:
+            nonlocal known
+            found = len(cluster.partitions_for_topic(self._topic) or ())
+            known = known or found > 0
+            if known and found != self._count and not self._done:
+                self._done = True
+                self._changed()
+
+        return check
 
 
 async def start_producer(

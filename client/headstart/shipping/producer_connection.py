@@ -24,8 +24,10 @@ STOP_S: Final = 2.0
 """Most seconds that a failed producer may take to stop."""
 PARTITIONS_S: Final = 10.0
 """Timeout of the partition count over the one connection to a volatile broker."""
+METADATA_S: Final = 30.0
+"""How often the partition count is read again while nothing fails."""
 _LOST_STOP_S: Final = 0.1
-"""`STOP_S` if the broker is gone for good, so that nothing can arrive any more."""
+"""`STOP_S` if nothing can, or may, arrive any more."""
 
 
 class LiveProducer:
@@ -57,7 +59,7 @@ class ProducerConnection:
     ) -> None:
         """`where`: where events wait while no broker answers, for log messages.
 
-        `lives`: tell the lives of a volatile broker apart.
+        `lives`: distinguish the lives of a volatile broker.
         """
         self._lives = lives
         self._kafka, self.topic, self._where = kafka, topic, where
@@ -100,6 +102,7 @@ class ProducerConnection:
             max_batch_size=1_000_000,
             max_request_size=1_048_576,
             request_timeout_ms=30_000,
+            metadata_max_age_ms=int(METADATA_S * 1000),
         )
         try:
             live = LiveProducer(producer, 0)
@@ -112,6 +115,9 @@ class ProducerConnection:
             # Over a lost connection no response would ever arrive.
             limit_s = PARTITIONS_S if live.life else None
             live.partitions = await asyncio.wait_for(producer.partitions(self.topic), limit_s)
+            producer.watch_partitions(
+                self.topic, live.partitions, lambda: self._on_partitions_changed(live)
+            )
         except BaseException:
             await producer.end(STOP_S)
             raise
@@ -120,6 +126,10 @@ class ProducerConnection:
     def _on_connection_lost(self, live: LiveProducer) -> None:
         live.stop_s = _LOST_STOP_S
         self.drop(live, KafkaConnectionError("the connection to the broker was lost"))
+
+    def _on_partitions_changed(self, live: LiveProducer) -> None:
+        live.stop_s = _LOST_STOP_S
+        self.drop(live, KafkaError(f"{self.topic} was deleted or has another number of partitions"))
 
     def drop(self, live: LiveProducer, error: BaseException) -> None:
         """Stop a producer that failed; its other batches in flight fail too."""

@@ -19,8 +19,11 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 
 EPOCHS: Final = "headstart.epochs"
 EVENTS: Final = "headstart.events"
+DECISIONS: Final = "headstart.decisions"
 GROUPS: Final = ("headstart-episodes", "headstart-thresholds")
 """Consumer groups: an event below both committed offsets cannot be lost any more."""
+GROUPS_OF_DECISIONS: Final = ("headstart-predictions",)
+"""The same for `DECISIONS`."""
 _READ_S: Final = 10.0
 
 
@@ -34,12 +37,12 @@ class BrokerLife:
     async def committed(
         self, topic: str, partitions: Sequence[int]
     ) -> dict[str, Mapping[int, int]]:
-        """Return the committed offsets of `GROUPS`, by partition.
+        """Return the committed offsets of the groups that read a topic, by partition.
 
         Raises `KafkaError` if this life is over, or the broker returns an error.
         """
         found: dict[str, Mapping[int, int]] = {}
-        for group in GROUPS:
+        for group in GROUPS_OF_DECISIONS if topic == DECISIONS else GROUPS:
             request = OffsetFetchRequest(group, [(topic, list(partitions))])
             response = await self._client.send(self._node, request)
             offsets: dict[int, int] = {}

@@ -2,7 +2,7 @@
 
 The first byte of `DIR/ship.lock` is set while the shipper sleeps. An emitter that appends and finds
 it set clears it and writes the name of its spool into the pipe `DIR/bell`. After an idle period it
-writes the name whatever the byte says, as the shipper polls only recently active spools. A missed
+writes the name whatever the byte is, as the shipper polls only recently active spools. A missed
 wake-up is delayed until the shipper's next poll of idle spools.
 """
 

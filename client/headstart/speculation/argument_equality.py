@@ -6,7 +6,7 @@ A wrong "yes" returns the result of another call, so whatever cannot be compared
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableSequence, MutableSet
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from decimal import Decimal
@@ -21,12 +21,35 @@ def same_arguments(one: object, other: object) -> bool:
     A string is parsed as JSON, as model APIs give arguments; one that is not JSON, or has a key
     twice, equals the same string only. None and "" are no arguments, as {}. Numbers are compared
     as they are written: 1 and 1.0 differ, 1.1 and 1.10 are equal. NaN equals nothing. An object
-    that JSON has no form for equals itself only.
+    that JSON has no form for equals itself only; a set or another collection that can be changed
+    equals nothing, because it may have been changed since the guess.
     """
+    return ArgumentKey(one).matches(other)
+
+
+class ArgumentKey:
+    """Arguments in a form that later changes of the arguments do not change, for comparison."""
+
+    def __init__(self, arguments: object) -> None:
+        self._form = _comparable(arguments)
+
+    def matches(self, arguments: object) -> bool:
+        """Return whether other arguments are the same; see `same_arguments`."""
+        return self.is_same_as(ArgumentKey(arguments))
+
+    def is_same_as(self, other: ArgumentKey) -> bool:
+        """Return whether another key is of the same arguments."""
+        try:
+            return self._form is not None and self._form == other._form
+        except Exception:  # an object whose comparison fails
+            return False
+
+
+def _comparable(arguments: object) -> object | None:
     try:
-        return _parsed(one) == _parsed(other)
+        return _parsed(arguments)
     except Exception:  # NaN, a cycle, nesting too deep, a mapping that fails: not comparable
-        return False
+        return None
 
 
 class _Fraction(Decimal):
@@ -105,6 +128,8 @@ def _scalar(value: Any) -> tuple[str, object]:
         return "string", str(value)
     if isinstance(value, date | time):
         return "string", value.isoformat()
+    if isinstance(value, MutableSet | MutableSequence):
+        raise ValueError("a collection that can be changed, without a JSON form")
     return ("bytes", value) if isinstance(value, bytes) else ("object", _Identity(value))
 
 

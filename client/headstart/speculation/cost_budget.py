@@ -9,6 +9,32 @@ WINDOW_S: Final = 60.0
 """Seconds over which wasted cost is summed."""
 
 
+WEIGHT: Final = 0.2
+"""Of a tool's latest wrong guess, in the average of what its wrong guesses wasted."""
+MOST_TOOLS: Final = 1_000
+"""Tools whose average is kept; of a further one nothing is expected."""
+
+
+class ExpectedWaste:
+    """What a wrong guess of a tool is expected to waste: an exponential average. In ms."""
+
+    def __init__(self) -> None:
+        self._averages: dict[str, float] = {}
+
+    def of(self, tool: str) -> float:
+        """Return the expected waste; 0 for a tool that is not known."""
+        return self._averages.get(tool, 0.0)
+
+    def add(self, tool: str, wasted: float) -> None:
+        """Add what a wrong guess wasted."""
+        average = self._averages.get(tool)
+        if average is None:
+            if len(self._averages) < MOST_TOOLS:
+                self._averages[tool] = wasted
+        else:
+            self._averages[tool] = average + WEIGHT * (wasted - average)
+
+
 class CostBudget:
     """Admits a guess if its cost fits into the budget of the last minute.
 

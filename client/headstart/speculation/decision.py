@@ -19,13 +19,15 @@ Obstacle = Literal["mode", "tool", "budget"]
 class Guess(NamedTuple):
     """A guessed call. `gain`: saved by a hit, `cost`: wasted by a miss, both in ms.
 
-    None means unknown: the context's averages apply.
+    None means unknown: the context's averages apply. `calibrated`: the confidence is the share of
+    such guesses that are right, so it is believed in a cold start (`Threshold.for_guess`).
     """
 
     tool: str
     confidence: float
     gain: float | None = None
     cost: float | None = None
+    calibrated: bool = False
 
 
 class SpeculationDecision(NamedTuple):
@@ -54,6 +56,8 @@ def check_guess(guess: Guess) -> Guess:
     for name, value in (("gain", guess.gain), ("cost", guess.cost)):
         if value is not None and not (_is_number(value) and 0.0 <= value < float("inf")):
             raise InvalidArgument(f"{name} must be a finite number of at least 0, not {value!r}")
+    if not isinstance(guess.calibrated, bool):
+        raise InvalidArgument(f"calibrated must be true or false, not {guess.calibrated!r:.64}")
     return guess
 
 
@@ -76,10 +80,7 @@ def decide(
     is within the budget. `explore`: start it also below the threshold. An unknown mode is off.
     """
     mode = known_mode(mode)
-    needed = threshold.speculate
-    if guess.gain is not None and guess.cost is not None:
-        needed = threshold.speculate_for(guess.gain, guess.cost)
-
+    needed = threshold.for_guess(guess.gain, guess.cost, calibrated=guess.calibrated)
     not_startable = obstacle(mode, refusal_reason=refusal_reason, fits=fits)
 
     def choice(action: Action, reason: str, explored: bool = False) -> SpeculationDecision:

@@ -1,30 +1,37 @@
-"""The guessed call of an attempt: checks it, makes it, and recognises results that mean failure."""
+"""The guessed calls of a turn: checks it, makes it, and recognises results that mean failure."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
 
 from headstart.arguments.checks import InvalidArgument
 
 T = TypeVar("T")
 
-_FIX: Final = "pass an async function, or a blocking one as lambda: asyncio.to_thread(function)"
+_FIX: Final = (
+    "pass an async function, or a blocking one as lambda *call: asyncio.to_thread(function, *call)"
+)
 
 
 class GuessFailed(RuntimeError):
-    """The guessed call returned a result marked as an error, such as MCP's `isError`."""
+    """A guessed call has no usable result: make the call as if nothing had been guessed."""
 
 
-def check_call(call: object) -> None:
-    """Raise `InvalidArgument` for a value that cannot return an awaitable when called."""
-    if not callable(call):
-        if inspect.iscoroutine(call):
-            call.close()  # or Python warns that it was never awaited
-        raise InvalidArgument(f"call must be a function, not {call!r:.64}: pass run, not run()")
-    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        raise InvalidArgument(f"call: a generator function cannot be awaited; {_FIX}")
+def check_run(run: object) -> None:
+    """Raise `InvalidArgument` for a value that cannot make guessed calls."""
+    if not callable(run):
+        if inspect.iscoroutine(run):
+            run.close()  # or Python warns that it was never awaited
+        raise InvalidArgument(
+            f"run must be a function of a tool and its arguments, not {run!r:.64}: pass run, not "
+            "run()"
+        )
+    if inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run):
+        raise InvalidArgument(f"run: a generator function cannot be awaited; {_FIX}")
 
 
 class NotAwaitable(TypeError):
@@ -39,8 +46,16 @@ async def make_call(call: Callable[[], Awaitable[T]], tool: str) -> T:
     raise NotAwaitable(f"call of {tool} returned {type(made).__name__}, not an awaitable; {_FIX}")
 
 
+def value_of(future: asyncio.Future[Any] | Future[Any]) -> object:
+    """Return what a call returned or raised; None if it has not ended, or was cancelled."""
+    if not future.done() or future.cancelled():
+        return None
+    error = future.exception()
+    return future.result() if error is None else error
+
+
 def marked_as_error(result: object) -> bool:
-    """Return whether a result says that the call failed.
+    """Return whether a result is marked as a failure of the call.
 
     That is an exception; a true `isError` (MCP) or `is_error`; with a `tool_call_id`, a `status` of
     "error" (LangChain) or an `outcome` of "failed" or "denied" (Pydantic AI). Each as an attribute,

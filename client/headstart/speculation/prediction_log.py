@@ -45,15 +45,23 @@ class PredictionLog:
         context: Mapping[str, object],
         guess: Guess,
         failed: Callable[[], None] = lambda: None,
+        evidence: Mapping[str, object] | None = None,
     ) -> None:
         if emitter is not None and not context.get("workflow_id"):
             raise ValueError("workflow_id is missing: a prediction is logged as part of a workflow")
         self.guess, self._emitter, self._failed = guess, emitter, failed
+        self._evidence = evidence
         self._fields = {n: context[n] for n in EVENT_FIELDS if context.get(n) is not None}
         self._fields.setdefault("task_id", new_id())
         self._context = {n: value for n, value in context.items() if n not in EVENT_FIELDS}
         self._mode, self._off = MODE_OF["ask"], False
         self._task: Task | None = None
+
+    @property
+    def task_id(self) -> str | None:
+        """The id under which the guess is logged; None if it is not."""
+        logged = self._emitter is not None and not self._off
+        return str(self._fields["task_id"]) if logged else None
 
     def predicted(self, choice: SpeculationDecision, speculated: bool) -> None:
         """Log the prediction, also if it was not acted on; nothing if the mode is off."""
@@ -63,7 +71,7 @@ class PredictionLog:
             self._task = acquire(self._fields, self)
             if self._task is not None:
                 self._fields["task_id"] = self._task[-1]
-        prediction = {
+        prediction: dict[str, Any] = {
             "tool_id": self.guess.tool,
             "mode": self._mode,
             "reasoning": choice.reason,
@@ -71,11 +79,15 @@ class PredictionLog:
             "threshold": choice.needed,
             "explored": choice.explored,
         }
+        if self.guess.calibrated:
+            prediction["calibrated"] = True
         not_startable = choice.not_startable
         if choice.action == "speculate" and not speculated:
             not_startable = "budget"  # other guesses used it up since the decision
         if not_startable is not None and not speculated:
             prediction["not_startable"] = not_startable
+        if self._evidence is not None:
+            prediction["evidence"] = self._evidence
         self._emit("speculation_start", prediction, confidence=self.guess.confidence)
 
     def resolved(
@@ -90,11 +102,11 @@ class PredictionLog:
         success: bool | None = None,
         failed: bool = False,
     ) -> None:
-        """Log the outcome. The measured `gain_ms` and `cost_ms` apply if the guess had none.
+        """Log the outcome: the measured gain before the guess's own, the guess's own cost first.
 
         `failed`: the guess was right, but the guessed call saved nothing, so `correct` is False.
         """
-        gain = gain_ms if self.guess.gain is None else self.guess.gain
+        gain = self.guess.gain if gain_ms is None else gain_ms
         cost = cost_ms if self.guess.cost is None else self.guess.cost
         measured = {"gain_ms": gain, "cost_ms": cost, "execution_time_ms": took_ms}
         result = {name: value for name, value in measured.items() if value is not None}

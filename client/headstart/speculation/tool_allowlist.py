@@ -34,7 +34,29 @@ class ToolAllowlist:
         self._allowed = names_in("allowed", allowed)
         self._dangerous = names_in("dangerous", dangerous)
         declared = by_tool("annotations", annotations)
-        self._hints = {tool: read_hints(tool, said) for tool, said in declared.items()}
+        self._hints = {tool: read_hints(tool, hints) for tool, hints in declared.items()}
+        self._given = frozenset(declared)
+        self._seen: dict[str, object] = {}
+        """The annotations read last by `declare`, to read them once."""
+
+    def declare(self, annotations: Mapping[str, object]) -> None:
+        """Add annotations of tools; of two that disagree the unsafe one applies.
+
+        Annotations given at construction decide whether their tools are read-only; later ones can
+        only forbid those. Raises `InvalidArgument`.
+        """
+        for tool, hints in by_tool("annotations", annotations).items():
+            if self._seen.get(tool) is hints:
+                continue
+            self._seen[tool] = hints
+            found, known = read_hints(tool, hints), self._hints.get(tool)
+            if known is not None:
+                found = Hints(
+                    known.read_only and (found.read_only or tool in self._given),
+                    known.destructive or found.destructive,
+                    known.approval or found.approval,
+                )
+            self._hints[tool] = found
 
     def refusal_reason(self, tool: str) -> str:
         """Return why a tool may not run on a guess; `SAFE` if it may."""
@@ -48,5 +70,5 @@ class ToolAllowlist:
         if tool in self._allowed or hints.read_only:
             return SAFE
         if tool in self._hints:
-            return "the tool's annotations do not say that it is read-only; allow it by name"
+            return "the tool is not annotated as read-only; allow it by name"
         return "the tool is not declared safe; allow it by name"

@@ -11,6 +11,8 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Set
+from enum import Enum
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 READ_ONLY: Final = (
@@ -42,6 +44,8 @@ _PLACES: Final = 64
 """Most mappings and objects that are searched; a tool with more counts as needing approval."""
 _PLAIN: Final = (str, bytes, int, float, type(None))
 """Values that hold no hints."""
+_LISTS: Final = (list, tuple, set, frozenset)
+"""Values whose elements may hold hints that forbid a start."""
 _UNREADABLE: Final = object()
 """Stands for an attribute that raised when it was read."""
 
@@ -67,45 +71,50 @@ class _Place(NamedTuple):
 def read_hints(tool: str, declared: object) -> Hints:
     """Return the hints about `tool` in `declared`: annotations, metadata, or the tool itself.
 
-    Every spelling is looked at, of keys and attributes. Read-only is what all that say something
-    say, one of them in a usual place; destructive is what one says. A hint that is no boolean is
-    warned of and read as the less safe one.
+    Every spelling is looked at, of keys and attributes. A tool is read-only if all its hints about
+    that are true, and one of them is in a usual place; it is destructive if one hint is true. A
+    hint that is no boolean is logged as a warning, and counts as the less safe value.
     """
     places = _places(declared)
     read_only = _values(tool, places, READ_ONLY)
     destructive = _values(tool, places, DESTRUCTIVE)
     return Hints(
-        any(map(_declares_read_only, places)) and all(said is True for said in read_only),
-        any(said is not False for said in destructive),
-        any(_needs_approval(said) for _, said in _said(places, APPROVAL))
-        or any(said == _UNAPPROVED for _, said in _said(places, ("kind",)))
+        any(map(_declares_read_only, places)) and all(value is True for value in read_only),
+        any(value is not False for value in destructive),
+        any(_needs_approval(value) for _, value in _named(places, APPROVAL))
+        or any(_is_unapproved(value) for _, value in _named(places, ("kind",)))
         or len(places) > _PLACES
         or any(place.holder is _UNREADABLE for place in places),
     )
 
 
-def _needs_approval(said: object) -> bool:
-    return said is not False and not (isinstance(said, str) and said in _NO_APPROVAL)
+def _needs_approval(value: object) -> bool:
+    return value is not False and not (isinstance(value, str) and value in _NO_APPROVAL)
+
+
+def _is_unapproved(kind: object) -> bool:
+    kind = kind.value if isinstance(kind, Enum) else kind
+    return isinstance(kind, str) and _plain(kind) == _UNAPPROVED
 
 
 def _declares_read_only(place: _Place) -> bool:
     return place.usual and any(
-        said is True and (name in READ_ONLY or isinstance(place.holder, Mapping))
-        for name, said in _entries(place.holder, READ_ONLY)
+        value is True and (name in READ_ONLY or isinstance(place.holder, Mapping))
+        for name, value in _entries(place.holder, READ_ONLY)
     )
 
 
 def _values(tool: str, places: list[_Place], spellings: tuple[str, ...]) -> list[object]:
     found = []
-    for name, said in _said(places, spellings):
-        if not isinstance(said, bool):
+    for name, value in _named(places, spellings):
+        if not isinstance(value, bool):
             message = "annotations of %r: %s is %.64r, not a boolean; it counts as unsafe"
-            _LOG.warning(message, tool, name, said)
-        found.append(said)
+            _LOG.warning(message, tool, name, value)
+        found.append(value)
     return found
 
 
-def _said(places: list[_Place], spellings: tuple[str, ...]) -> Iterator[tuple[str, object]]:
+def _named(places: list[_Place], spellings: tuple[str, ...]) -> Iterator[tuple[str, object]]:
     for place in places:
         yield from _entries(place.holder, spellings)
 
@@ -114,13 +123,17 @@ def _places(declared: object) -> list[_Place]:
     """Return a declaration and what is nested in it, outer ones first; at most `_PLACES` + 1."""
     places: list[_Place] = []
     waiting = deque([_Place(declared, 1, usual=True)])
-    seen = set()
+    seen: dict[tuple[int, bool], object] = {}  # with the holders, so that no id is used again
     while waiting and len(places) <= _PLACES:
         place = waiting.popleft()
         key = id(place.holder), place.usual
         if key in seen or isinstance(place.holder, _PLAIN):
             continue
-        seen.add(key)
+        seen[key] = place.holder
+        if isinstance(place.holder, _LISTS):  # of several hints, each may forbid
+            deeper = place.depth + 1
+            waiting += (_Place(each, deeper, usual=False) for each in place.holder)
+            continue
         places.append(place)
         for name, holder in _entries(place.holder, NESTED + ALSO_NESTED):
             usual = place.usual and name in NESTED and place.depth < _DEPTH
@@ -129,27 +142,38 @@ def _places(declared: object) -> list[_Place]:
 
 
 def _entries(holder: object, spellings: tuple[str, ...]) -> list[tuple[str, object]]:
-    """Return the keys or attributes of some names, and their values, but None, which says nothing.
+    """Return the keys or attributes of some names, and their values, but None, which is no hint.
 
     They may be written in any case, with any separators, or a leading `_`.
     """
     if isinstance(holder, Mapping):
-        found = [(str(key), said) for key, said in holder.items()]
+        found = [(str(key), value) for key, value in holder.items()]
     else:
         named = {name for name in _listed(holder) if not name.startswith("__")}
         found = [(name, _field(holder, name)) for name in _matching(named, spellings)]
-    plain = {_plain(name) for name in spellings}
-    return [(name, said) for name, said in found if said is not None and _plain(name) in plain]
+    plain = _plain_names(spellings)
+    return [(name, value) for name, value in found if value is not None and _plain(name) in plain]
 
 
 def _matching(named: Set[str], spellings: tuple[str, ...]) -> list[str]:
     """Return names of attributes: the listed ones that match, and those that may be computed."""
-    plain = {_plain(name) for name in spellings}
+    plain = _plain_names(spellings)
+    return sorted({name for name in named if _plain(name) in plain} | _usual_names(spellings))
+
+
+@cache
+def _plain_names(spellings: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(_plain, spellings))
+
+
+@cache
+def _usual_names(spellings: tuple[str, ...]) -> frozenset[str]:
+    """Return the names under which an attribute may be found that `dir` does not list."""
     camel = [re.sub(r"_(.)", lambda found: found[1].upper(), name) for name in spellings]
-    computed = [f"{lead}{name}" for name in (*spellings, *camel) for lead in ("", "_")]
-    return sorted({name for name in named if _plain(name) in plain}.union(computed))
+    return frozenset(f"{lead}{name}" for name in (*spellings, *camel) for lead in ("", "_"))
 
 
+@lru_cache(4096)
 def _plain(name: str) -> str:
     return "".join(filter(str.isalnum, name)).lower()
 

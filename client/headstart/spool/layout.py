@@ -92,6 +92,11 @@ def default_directory() -> Path:
     return Path(state) / "headstart" / "spool"
 
 
+def decisions_directory(events: Path) -> Path:
+    """Return the spool directory of decisions: beside that of events."""
+    return events.with_name(f"{events.name}-decisions")
+
+
 def segment_name(first: int) -> str:
     """Return the file name of the segment whose first record has position `first`."""
     return f"{first:016d}.log"
@@ -103,6 +108,12 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
         names = [file.name for file in files]
     firsts = sorted(int(n[:-4]) for n in names if n.endswith(".log") and n[:-4].isdigit())
     return [(first, folder / segment_name(first)) for first in firsts]
+
+
+def is_spool_file(name: str) -> bool:
+    """Return whether a spool's folder has files of this name; others are not Headstart's."""
+    is_segment = name.endswith(".log") and name[:-4].isdigit()
+    return name in (SPOOL_FILE, ACKED_FILE) or is_segment or name.startswith(NEW)
 
 
 def spool_names(directory: Path) -> set[str]:
@@ -171,7 +182,10 @@ def sync_folder(path: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove a spool whose process died before it was complete, so before any event."""
+    """Remove a spool whose process died before it was complete, so before any event.
+
+    One that holds other files stays.
+    """
     try:
         if time.time() - folder.stat().st_mtime < UNFINISHED_S:
             return
@@ -184,7 +198,10 @@ def remove_unfinished(folder: Path) -> None:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for path in folder.iterdir():
+        paths = list(folder.iterdir())
+        if not all(is_spool_file(path.name) for path in paths):
+            return
+        for path in paths:
             path.unlink(missing_ok=True)
         folder.rmdir()
     except OSError:

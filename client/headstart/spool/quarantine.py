@@ -39,6 +39,19 @@ def keep_segment(segment: Path, reason: str) -> None:
         log.error("spool segment %s %s: kept as %s", segment, reason, kept)
 
 
+def keep_file(file: Path) -> None:
+    """Move a file that does not belong to a spool, such as a renamed segment. Raises `OSError`."""
+    spool = file.parent
+    kept = spool.parent / QUARANTINE / f"{spool.name}-{file.name}"
+    kept.parent.mkdir(mode=0o700, exist_ok=True)
+    while os.path.lexists(kept):
+        kept = kept.with_name(f"{kept.name}+")
+    file.rename(kept)
+    log.error(
+        "spool segment %s has no name of a segment, so it is not sent: kept as %s", file, kept
+    )
+
+
 def quarantined_files(directory: Path) -> dict[str, int]:
     """Return names and sizes of the files in a directory's quarantine; {} if unreadable."""
     try:

@@ -22,10 +22,10 @@ import orjson
 from headstart.scrubbing.scrubber import scrubber
 from headstart.shipping.chunks import TOO_OLD, TOO_OLD_AGAIN, Chunk, Item
 from headstart.spool.acknowledged import AcknowledgedMarks
-from headstart.spool.layout import SPOOL_FILE, described_target, segments
+from headstart.spool.layout import SPOOL_FILE, described_target, is_spool_file, segments
 from headstart.spool.locks import try_lock
 from headstart.spool.losses import Losses
-from headstart.spool.quarantine import keep_event, keep_segment
+from headstart.spool.quarantine import keep_event, keep_file, keep_segment
 from headstart.spool.segment_format import (
     HEADER_BYTES,
     MAX_RECORD_BYTES,
@@ -375,8 +375,14 @@ class SpoolReader:
             keep_segment(path, reason)
 
     def remove(self) -> None:
-        """Delete the spool, which is `removable`."""
+        """Delete the spool, which is `removable`; files of other names are quarantined.
+
+        Raises `OSError`.
+        """
         self.close()
+        for path in self.folder.iterdir():
+            if not is_spool_file(path.name):
+                keep_file(path)
         for path in self.folder.iterdir():
             path.unlink(missing_ok=True)
         self.folder.rmdir()

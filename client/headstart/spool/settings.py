@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from headstart.arguments.checks import InvalidArgument, choice, number
+from headstart.arguments.checks import InvalidArgument, choice, named_settings, number
 
 OnFull = Literal["raise", "block", "drop_oldest"]
 ON_FULL: Final[tuple[str, ...]] = get_args(OnFull)
@@ -17,6 +17,7 @@ class BufferFull(RuntimeError):
     """The buffer or spool is full; the event was not accepted, and none before it was dropped."""
 
 
+@named_settings
 @dataclass(frozen=True)
 class SpoolSettings:
     """How an emitter stores events on disk.

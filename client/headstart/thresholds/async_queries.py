@@ -188,7 +188,7 @@ def _answer_unsent(flights: Iterable[_Pending]) -> None:
 
 
 class _StallDetector:
-    """Detects a blocked event loop, whose timeouts say nothing about Redis.
+    """Detects a blocked event loop, whose timeouts are not due to Redis.
 
     A timer that is due every `every_s` seconds fires late by as long as the loop was blocked.
     """

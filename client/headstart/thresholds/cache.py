@@ -36,6 +36,12 @@ from headstart.thresholds.threshold import StoredThreshold, Threshold, read_valu
 
 Given = Mapping[str, object]
 
+
+def _has_other(given: Given, allowed: frozenset[str] | None) -> bool:
+    """Return whether a context has a key that is not allowed."""
+    return allowed is not None and not allowed.issuperset(given)
+
+
 _new: Final[Callable[..., Threshold]] = tuple.__new__  # a tenth of calling the class
 
 
@@ -61,6 +67,7 @@ class ThresholdCache:
         require_levels(levels)
         self._names = ("workflow_type", "tenant", *levels)
         self._pick: Callable[[Given], Context] = itemgetter(*self._names)
+        self._size = len(self._names)
         self._levels, self._limit, self.staleness_s = tuple(levels), limit, staleness_s
         self.clock, self._wall = clock, wall
         self._entries: dict[Context, Entry] = {}
@@ -75,12 +82,20 @@ class ThresholdCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def lookup(self, given: Given, tool: str | None) -> Threshold | None:
-        """Return the cached answer if it was confirmed within `staleness_s` seconds, else None."""
+    def lookup(
+        self, given: Given, tool: str | None, allowed: frozenset[str] | None = None
+    ) -> Threshold | None:
+        """Return the cached answer if it was confirmed within `staleness_s` seconds, else None.
+
+        None also for a context with a key that is not in `allowed`. A context that has all names
+        and no more keys is not compared with it: that would cost a quarter of a hit.
+        """
         try:
             entry = self._entries[self._pick(given)]
+            if len(given) != self._size and _has_other(given, allowed):
+                return None
         except (KeyError, TypeError):  # unknown, incomplete, or unhashable values
-            found = self._find_incomplete(given)
+            found = None if _has_other(given, allowed) else self._find_incomplete(given)
             if found is None:
                 return None
             entry = found
@@ -202,7 +217,9 @@ class ThresholdCache:
     ) -> Threshold:
         """Return the learned thresholds with the override that applies."""
         answer = resolve(paths, chain)._replace(stale=stale, age_s=age)
-        override = applicable_override(owner.overrides, paths, tool, self._wall() * 1000.0)
+        override = applicable_override(
+            owner.overrides, paths, tool, self._wall() * 1000.0, answer.speculate
+        )
         return answer if override is None else answer.overridden(override)
 
     def _insert(self, query: CacheQuery) -> Entry:

@@ -122,7 +122,7 @@ class ModeQuery(NamedTuple):
 
 
 def not_ready_error(values: Sequence[Any]) -> Exception | None:
-    """Return the error in the responses that says that Redis is not ready; else None."""
+    """Return the response's error if Redis reports that it is not ready; else None."""
     return next((each for each in values if isinstance(each, _NOT_READY)), None)
 
 

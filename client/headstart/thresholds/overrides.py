@@ -9,6 +9,7 @@ applies.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import nextafter
 from typing import Final, NamedTuple
 
@@ -27,8 +28,8 @@ UNREACHABLE: Final = nextafter(1.0, 2.0)
 class Override(NamedTuple):
     """Thresholds that an operator set for a context path, for one tool or (None) for every tool.
 
-    `path` "" is the whole workflow type. A threshold of None stays as learned. `until` is in
-    Unix ms; None does not expire.
+    `path` "" is the whole workflow type; a path that leaves out a level applies to all its values.
+    A threshold of None stays as learned. `until` is in Unix ms; None does not expire.
     """
 
     path: str = ""
@@ -44,7 +45,7 @@ _FIELDS: Final = frozenset(Override._fields)
 
 
 def decode_overrides(raw: bytes | None) -> tuple[Override, ...]:
-    """Return the overrides in a field's value, in order of precedence."""
+    """Return the overrides in a field's value, in order of precedence. None: no such field."""
     if raw is None:
         return ()
     try:
@@ -57,19 +58,17 @@ def read_overrides(stored: object) -> tuple[Override, ...]:
     """Return decoded overrides, most specific path first, tool-specific before general.
 
     One that cannot be read is warned of and starts nothing: at its path, for its tool and until it
-    expires if those can be read, else everywhere, before all others. None: there are none.
+    expires if those can be read, else everywhere, before all others. So does what is no list.
     """
-    if stored is None:
-        return ()
     if not isinstance(stored, list):
         return (_unreadable({}, stored),)
-    # "/" and "=" within values are percent-encoded, so slashes count levels.
     return tuple(sorted(map(_read, stored), key=_rank))
 
 
-def _rank(override: Override) -> tuple[bool, int, bool]:
+def _rank(override: Override) -> tuple[bool, int, str, bool]:
     path, everywhere = override.path, override.reason == _SOMEWHERE
-    return (not everywhere, -path.count("/") - 1 if path else 0, override.tool is None)
+    # "/" and "=" within values are percent-encoded, so slashes separate levels.
+    return (not everywhere, -len(path_parts(path)), path, override.tool is None)
 
 
 _UNREADABLE: Final = "this override cannot be read, so nothing starts here"
@@ -128,18 +127,48 @@ def _confidence(value: object) -> bool:
 
 
 def applicable_override(
-    overrides: Sequence[Override], paths: Sequence[str], tool: str | None, now_ms: float
+    overrides: Sequence[Override],
+    paths: Sequence[str],
+    tool: str | None,
+    now_ms: float,
+    learned: float = UNREACHABLE,
 ) -> Override | None:
     """Return the override that applies to a context's paths and a tool; None if none does.
 
-    `overrides` as `read_overrides` returns them. The first match applies alone: a threshold that it
-    leaves None is not taken from a coarser one.
+    `overrides` as `read_overrides` returns them; `learned`: the context's own `speculate`, which a
+    threshold of None leaves. One matches if every part of its path is a part of the context's, so
+    one for a user matches in every domain. The one with the most parts applies, at one path the one
+    for the tool; of several paths with equally many parts the one with the highest threshold. It
+    applies alone: a threshold that it leaves None is not taken from a coarser one.
     """
+    parts = path_parts(max(paths, key=len, default=""))
+    best: Override | None = None
+    decided, levels = "", 0
     for each in overrides:
-        if each.path and each.path not in paths:
+        own = path_parts(each.path)
+        if best is not None and len(own) < levels:
+            break
+        if best is not None and each.path == decided:
             continue
-        if each.tool is not None and each.tool != tool:
+        if each.tool not in (None, tool) or not own <= parts:
             continue
-        if each.until is None or now_ms < each.until:
+        if each.until is not None and now_ms >= each.until:
+            continue
+        if each.reason == _SOMEWHERE:
             return each
-    return None
+        if best is None or _caution(each, learned) > _caution(best, learned):
+            best = each
+        decided, levels = each.path, len(own)
+    return best
+
+
+def _caution(override: Override, learned: float) -> tuple[float, float]:
+    """Return the thresholds of an override by which the higher of two is chosen."""
+    speculate, suggest = override.speculate, override.suggest
+    return learned if speculate is None else speculate, 0.0 if suggest is None else suggest
+
+
+@lru_cache(maxsize=4096)
+def path_parts(path: str) -> frozenset[str]:
+    """Return the parts `level=value` of a path; none of "", the whole workflow type."""
+    return frozenset(path.split("/")) if path else frozenset()

@@ -97,16 +97,15 @@ class Thresholds(BaseReader):
         """
         if fields or type(context) is not dict:
             context = self._given(context, fields)
-        if not self._known.issuperset(context):
-            tool = self._tool(context, tool)
-        given = context
-        known = self._lookup(given, tool)
+        known = self._lookup(context, tool, self._known)
         if known is None:
-            asked = self._ask(given, tool)
+            if not self._known.issuperset(context):
+                tool = self._tool(context, tool)
+            asked = self._lookup(context, tool) or self._ask(context, tool)
             known = self._fetch(asked) if isinstance(asked, CacheQuery) else asked
         if known.version is not None:
             return known
-        asked = self._ask_default(given)
+        asked = self._ask_default(context)
         default = self._fetch(asked) if isinstance(asked, CacheQuery) else asked
         return known.with_default(default)
 
@@ -186,16 +185,15 @@ class AsyncThresholds(BaseReader):
         """Return the thresholds of a context; see `Thresholds.get`."""
         if fields or type(context) is not dict:
             context = self._given(context, fields)
-        if not self._known.issuperset(context):
-            tool = self._tool(context, tool)
-        given = context
-        known = self._lookup(given, tool)
+        known = self._lookup(context, tool, self._known)
         if known is None:
-            asked = self._ask(given, tool)
+            if not self._known.issuperset(context):
+                tool = self._tool(context, tool)
+            asked = self._lookup(context, tool) or self._ask(context, tool)
             known = await self._fetch(asked) if isinstance(asked, CacheQuery) else asked
         if known.version is not None:
             return known
-        asked = self._ask_default(given)
+        asked = self._ask_default(context)
         default = await self._fetch(asked) if isinstance(asked, CacheQuery) else asked
         return known.with_default(default)
 

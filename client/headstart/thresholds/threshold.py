@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from operator import itemgetter
 from struct import Struct
+from sys import intern
 from typing import Final, NamedTuple
 
 import orjson
 
 from headstart.arguments.checks import number
-from headstart.calibration import Calibration, LevelDeviation, combined, threshold
+from headstart.calibration import (
+    Calibration,
+    LevelDeviation,
+    believes_calibrated,
+    calibrated_threshold,
+    combined,
+    threshold,
+)
 from headstart.keys import DEFAULT_PATH
 from headstart.thresholds.overrides import UNREACHABLE, Override
 from headstart.thresholds.unreadable import warn_once
@@ -33,10 +41,14 @@ class Threshold(NamedTuple):
         level: The context path that these come from, or "default": the tenant's learned default,
             or the constants above if it has none.
         version: (log epoch, offset) of the record they were learned from; None for the constants.
-        outcomes: Number of outcomes learned from.
+        outcomes: Number of outcomes learned from; feedback is not among them.
         calibration: For `speculate_for`; None if the learner has none.
         override: The manual override that was applied, or None.
         stale: Redis does not respond, and confirmed this longer ago than `staleness_s`, or never.
+        gain: Average latency in ms that a hit saves in this context; 0 if unknown.
+        cost: Average cost in ms that a miss wastes in this context; 0 if unknown.
+        cold_start: The workflow type has had fewer than 200 outcomes, and its learner is no
+            constant: a guess whose confidence is calibrated is believed (`for_guess`).
         age_s: Seconds since Redis last confirmed this answer.
     """
 
@@ -48,7 +60,33 @@ class Threshold(NamedTuple):
     calibration: Calibration | None = None
     override: Override | None = None
     stale: bool = False
+    gain: float = 0.0
+    cost: float = 0.0
+    cold_start: bool = True
     age_s: float = 0.0
+
+    def for_guess(
+        self, gain: float | None = None, cost: float | None = None, *, calibrated: bool = False
+    ) -> float:
+        """Return the least confidence worth starting for one guess.
+
+        `gain`, `cost`: of this guess, in ms; None: the context's average. `calibrated`: of the
+        guesses with this confidence that share is right. Such a guess needs cost / (cost + gain)
+        in a cold start, and the learned threshold later. An override applies to all guesses. Raises
+        `InvalidArgument` naming the argument that is not a number of at least 0.
+        """
+        if calibrated and self._is_believing():
+            own_gain = self.gain if gain is None else number("gain", gain, 0.0, inf)
+            own_cost = self.cost if cost is None else number("cost", cost, 0.0, inf)
+            return calibrated_threshold(own_gain, own_cost)
+        if gain is None or cost is None:
+            return self.speculate
+        return self.speculate_for(gain, cost)
+
+    def _is_believing(self) -> bool:
+        fixed = self.override is not None and self.override.speculate is not None
+        # Without Redis the number of outcomes of an unknown context is unknown, too.
+        return self.cold_start and not fixed and (self.known or not self.stale)
 
     def speculate_for(self, gain: float, cost: float) -> float:
         """Return the least confidence worth starting for a gain and a cost in the same unit.
@@ -81,7 +119,9 @@ class Threshold(NamedTuple):
             return self
         answer = default if self.override is None else default.overridden(self.override)
         return answer._replace(
-            stale=self.stale or default.stale, age_s=max(self.age_s, default.age_s)
+            stale=self.stale or default.stale,
+            cold_start=True,  # none of the default's outcomes is of this workflow type
+            age_s=max(self.age_s, default.age_s),
         )
 
     @property
@@ -107,6 +147,9 @@ class StoredThreshold(NamedTuple):
     outcomes: int
     deviation: bytes | None
     deleted: bool = False
+    gain: float = 0.0
+    cost: float = 0.0
+    learner: str = ""
 
 
 _DEVIATION: Final = Struct(f"{len(LevelDeviation._fields)}d")
@@ -147,7 +190,14 @@ def _read_value(stored: object) -> StoredThreshold | None:
     if not (0.0 <= speculate <= UNREACHABLE and 0.0 <= suggest <= UNREACHABLE):
         return None
     return StoredThreshold(
-        version, speculate, suggest, outcomes, _deviation(stored.get("deviation"))
+        version,
+        speculate,
+        suggest,
+        outcomes,
+        _deviation(stored.get("deviation")),
+        gain=_average(stored.get("gain")),
+        cost=_average(stored.get("cost")),
+        learner=_learner(stored.get("learner")),
     )
 
 
@@ -161,6 +211,20 @@ def _number(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     raise TypeError(f"a number, not {value!r:.64}")
+
+
+def _average(stored: object) -> float:
+    """Return an average in ms; 0 where it is absent or cannot be used."""
+    try:
+        found = _number(stored)
+    except (TypeError, OverflowError):
+        return 0.0
+    return found if 0.0 <= found < inf else 0.0
+
+
+def _learner(stored: object) -> str:
+    """Return the name of a policy without its parameters."""
+    return intern(stored.partition(":")[0]) if isinstance(stored, str) else ""
 
 
 def decode_value(raw: bytes) -> StoredThreshold | None:
@@ -186,6 +250,7 @@ def resolve(paths: Sequence[str], chain: Sequence[StoredThreshold | None]) -> Th
     """Return the answer of the finest known context; paths and chain are fine to coarse."""
     for index, found in enumerate(chain):
         if found is not None and not found.deleted:
+            known = [each for each in chain[index:] if each is not None and not each.deleted]
             return Threshold(
                 found.speculate,
                 found.suggest,
@@ -194,6 +259,9 @@ def resolve(paths: Sequence[str], chain: Sequence[StoredThreshold | None]) -> Th
                 found.outcomes,
                 # With a default the context itself is always unseen.
                 _calibration(chain[index:], unseen=index > 0 or paths[index] == DEFAULT_PATH),
+                gain=next((each.gain for each in known if each.gain), 0.0),
+                cost=next((each.cost for each in known if each.cost), 0.0),
+                cold_start=believes_calibrated(max(each.outcomes for each in known), found.learner),
             )
     return Threshold()
 

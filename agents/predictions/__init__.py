@@ -1,0 +1,1 @@
+"""The worker that learns shared models from `headstart.decisions`."""

@@ -1,0 +1,1 @@
+"""Commands for predictors of tool calls."""

@@ -1,0 +1,1 @@
+"""Speculation in agent frameworks: a module for each, which imports its framework."""

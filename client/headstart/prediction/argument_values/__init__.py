@@ -1,0 +1,1 @@
+"""What arguments a tool is called with: where values come from, and which is likeliest."""

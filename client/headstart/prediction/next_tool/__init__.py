@@ -1,0 +1,1 @@
+"""Which tool is called next: counts by context and words, mixed."""

@@ -1,0 +1,1 @@
+"""Simple predictors, which others are compared with, and which need no tuning."""

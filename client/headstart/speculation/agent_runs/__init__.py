@@ -1,0 +1,1 @@
+"""What an `AgentRun` is made of: its predictor, guarded, and the events of the run."""

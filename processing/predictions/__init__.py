@@ -1,0 +1,1 @@
+"""Learns shared models from the records of `headstart.decisions`. Pure."""

@@ -1,0 +1,1 @@
+"""Evaluates predictors of calls on recorded runs: how often right, how sure, what it saves."""
