@@ -1,4 +1,4 @@
-"""`headstart memory`: the episodic memory."""
+"""`headstart memory query`: the stored events of one workflow."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.support.option_groups import CommandGroup
 from cli.support.options import Json, Limit, PostgresOptions, Since, Tenant
 from cli.support.output import require_found, show_json, show_table
 from cli.support.times import iso_moment, parse_since
 
-app = CommandGroup(help="The episodic memory.")
 
-
-@app.callback()
-def memory() -> None:
-    """The episodic memory."""
-
-
-@app.command("query")
 def query(
     workflow_id: Annotated[str, typer.Option(help="The workflow whose events to show.")],
     tenant: Tenant = "default",

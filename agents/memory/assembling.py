@@ -1,0 +1,108 @@
+"""One step of the memory worker: from rows of the outbox to episodes, in one transaction.
+
+The rows of the outbox are deleted in it. A worker that is killed at any line has done nothing, and
+its rows are there for the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from psycopg import AsyncConnection, errors
+
+from agents.memory.embedding import GuardedEmbedder
+from memory.episodes.assembly import assemble
+from memory.episodes.record import Episode
+from memory.store.episodes import Key, Superseded, known_times, store_episodes
+from memory.store.outbox import SQL, TouchedRun, run_events, take_runs, widen
+from memory.store.purges import lock_and_read, not_purged
+from memory.store.vectors import keep_current, put_vectors, texts_of, without_vector
+
+ATTEMPTS: Final = 5
+_AGAIN: Final = (Superseded, errors.DeadlockDetected, errors.SerializationFailure)
+"""Another worker was faster: the next attempt sees what it has stored."""
+
+
+class StepResult(NamedTuple):
+    """What a step has done: rows taken out of the outbox, and episodes written."""
+
+    rows: int = 0
+    episodes: int = 0
+    without_vector: int = 0
+    """Episodes with a text that could not be embedded."""
+
+
+class StepTarget(NamedTuple):
+    """Where a step stores, and with what it embeds; `model` None: vectors cannot be stored."""
+
+    connection: AsyncConnection[Any]
+    embedder: GuardedEmbedder
+    model: int | None
+
+
+async def assemble_next(target: StepTarget, limit: int, debounce_s: float) -> StepResult:
+    """Take up to `limit` rows and store their episodes. Raises psycopg's errors; nothing is lost.
+
+    The embedder's failure leaves episodes without vectors.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            async with target.connection.transaction():
+                return await _assemble(target, limit, debounce_s)
+        except _AGAIN:
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError
+
+
+async def drop_next(connection: AsyncConnection[Any], debounce_s: float) -> list[TouchedRun]:
+    """Take one row out of the outbox and do nothing else; return its run."""
+    async with connection.transaction():
+        runs, _rows = await take_runs(connection, 1, debounce_s)
+    return runs
+
+
+async def _assemble(target: StepTarget, limit: int, debounce_s: float) -> StepResult:
+    connection = target.connection
+    runs, rows = await take_runs(connection, limit, debounce_s)
+    if not runs:
+        return StepResult()
+    await connection.execute(SQL["plan_by_index"])
+    purges = await lock_and_read(connection, [run.tenant for run in runs])
+    known = await known_times(connection, runs)
+    episodes = []
+    async for run, workflow_type, found in run_events(connection, _cover(runs, known)):
+        if events := not_purged(run.tenant, found, purges):
+            episodes.append(assemble(run.tenant, workflow_type, run.workflow_id, events))
+    stored = await store_episodes(connection, episodes, known)
+    missing = await _embed(target, stored.written, known)
+    return StepResult(rows, len(stored.written), missing)
+
+
+def _cover(runs: list[TouchedRun], known: dict[Key, tuple[int, int]]) -> list[TouchedRun]:
+    """Return the runs with the times of their known episodes in theirs."""
+    times = {run[:2]: run for run in runs}
+    for (tenant, workflow_id, _kind), (started, ended) in known.items():
+        run = times[tenant, workflow_id]
+        times[tenant, workflow_id] = widen(run, started, ended)
+    return list(times.values())
+
+
+async def _embed(
+    target: StepTarget, written: list[Episode], known: dict[Key, tuple[int, int]]
+) -> int:
+    """Store the vectors of what was written; return how many are missing."""
+    if target.model is None:
+        return 0
+    changed = [each for each in written if each.key in known]
+    await keep_current(target.connection, changed)
+    there = {each.id for each in changed}
+    texts = texts_of([each for each in written if each.id not in there])
+    texts += await without_vector(target.connection, texts_of(changed), target.model)
+    if not texts:
+        return 0
+    vectors = await target.embedder.embed([each.text for each in texts])
+    if vectors is None:
+        return len(texts)
+    await put_vectors(target.connection, texts, vectors, target.model)
+    return 0

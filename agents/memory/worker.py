@@ -1,0 +1,181 @@
+"""The loop of the memory worker: takes runs from the outbox and fills in missing vectors.
+
+It reads Postgres only, so it is no Faust app. Several may run: they take different rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import psycopg
+import structlog
+from psycopg import AsyncConnection, errors
+
+from agents.health.metrics import WorkerCounts, started
+from agents.memory.assembling import StepTarget, assemble_next, drop_next
+from agents.memory.embedding import GuardedEmbedder
+from agents.memory.filling import VectorFilling
+from agents.memory.outbox_watch import OutboxWatch
+from memory.embedding.interface import EmbeddingUnavailable
+from memory.store.vectors import can_store_vectors, use_model
+from sinks.connections import PostgresUnreachable, connect_postgres
+
+log = structlog.get_logger()
+
+BATCH: Final = 1_500
+"""Rows of the outbox that one transaction takes: the more, the fewer runs are assembled for each of
+several rows; but progress is only reported after each."""
+DEBOUNCE_S: Final = 2.0
+"""A run is assembled when its events have been stored for so long: more may follow."""
+POLL_S: Final = 0.5
+REFILL_S: Final = 600.0
+"""How often episodes without vectors are looked for: an import may have stored some."""
+BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+_AWAY: Final = (
+    PostgresUnreachable,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    errors.InsufficientPrivilege,
+    errors.ReadOnlySqlTransaction,
+)
+_BAD: Final = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+"""An episode that Postgres refuses: it is left out, and the others go on."""
+
+
+class MemoryWorker:
+    """Runs until `stop`; reconnects and retries while Postgres is away."""
+
+    source_topics: frozenset[str] = frozenset()
+    opened = 0
+    """Unused: it has no partitions."""
+
+    def __init__(
+        self,
+        dsn: str,
+        embedder: GuardedEmbedder,
+        watch: OutboxWatch,
+        debounce_s: float = DEBOUNCE_S,
+    ) -> None:
+        self.counts = WorkerCounts()
+        self.ready = self._away = False
+        self._dsn, self._embedder, self._watch = dsn, embedder, watch
+        self._debounce_s = debounce_s
+        self._limit, self._taken = BATCH, 0
+        self._filling: VectorFilling | None = None
+        self._no_vectors = ""
+        self._refilled = started()
+        self._stopping = asyncio.Event()
+
+    @property
+    def runtime(self) -> MemoryWorker:
+        """Itself, as the agent of its app."""
+        return self
+
+    def progress(self) -> dict[int, int]:
+        """Return the number of rows taken since it began, as the offset of partition 0."""
+        return {0: self._taken} if self.ready else {}
+
+    def restored(self) -> dict[int, int]:
+        """Return nothing: there is no table to restore."""
+        return {}
+
+    def away(self) -> set[str]:
+        """Return Postgres while it cannot be reached."""
+        return {"postgres"} if self._away else set()
+
+    @property
+    def degraded(self) -> str:
+        """Why episodes are stored without vectors; empty: they are not."""
+        return self._no_vectors or self._embedder.why
+
+    def stop(self) -> None:
+        """End after the present step."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until `stop`."""
+        attempt = 0
+        while not self._stopping.is_set():
+            try:
+                async with await connect_postgres(self._dsn) as connection:
+                    target = await self._prepared(connection)
+                    self.ready, self._away, attempt = True, False, 0
+                    while not self._stopping.is_set():
+                        if not await self._step(target):
+                            await self._pause(POLL_S)
+            except _AWAY as error:
+                if not self._away:
+                    log.warning("postgres.unavailable", error=" ".join(str(error).split()))
+                self._away = True
+                self.counts.postgres_failures += 1
+                await self._pause(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+                attempt += 1
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    async def _prepared(self, connection: AsyncConnection[Any]) -> StepTarget:
+        """Return where and how to store; without vectors where database or model have none."""
+        self._filling, self._no_vectors = None, ""
+        if not await can_store_vectors(connection):
+            self._no_vectors = "the database has no pgvector 0.8.4: see `headstart migrate`"
+        else:
+            try:
+                model = await use_model(connection, self._embedder.embedder)
+            except EmbeddingUnavailable as error:
+                self._no_vectors = str(error)
+            else:
+                self._filling = VectorFilling(model)
+                return StepTarget(connection, self._embedder, model.id)
+        log.warning("memory.no_vectors", reason=self._no_vectors)
+        return StepTarget(connection, self._embedder, None)
+
+    async def _step(self, target: StepTarget) -> bool:
+        """Take some rows, or fill in some vectors; return whether there may be more."""
+        begun = started()
+        try:
+            done = await assemble_next(target, self._limit, self._debounce_s)
+        except _BAD as error:
+            await self._leave_out(target, error)
+            return True
+        self._limit = min(BATCH, self._limit * 2)
+        if done.without_vector and self._filling is not None:
+            self._filling.begin()
+        if done.rows:
+            self._taken += done.rows
+            self.counts.batches += 1
+            self.counts.records += done.rows
+            self.counts.rows += done.episodes
+            self.counts.batch.observe(started() - begun)
+        if self._filling is not None and begun - self._refilled > REFILL_S:
+            self._refilled = begun
+            self._filling.begin()
+        # A backlog goes first; in between, a step of filling, so that neither waits for ever.
+        filled = self._filling is not None and await self._filling.step(target)
+        self._counted()
+        return filled or done.rows >= self._limit // 2
+
+    async def _leave_out(self, target: StepTarget, error: psycopg.Error) -> None:
+        """Try fewer rows; of one that fails alone, leave out the run."""
+        if self._limit > 1:
+            self._limit = max(1, self._limit // 8)
+            return
+        for run in await drop_next(target.connection, self._debounce_s):
+            self._taken += 1
+            self.counts.dead_letters += 1
+            log.error(
+                "memory.run_refused", tenant=run.tenant, workflow_id=run.workflow_id,
+                reason=" ".join(str(error).split())[:500],
+            )  # fmt: skip
+
+    def _counted(self) -> None:
+        self.counts.embedding_failures = self._embedder.failures
+        self.counts.vectors_missing = self._filling.missing if self._filling else 0
+
+    def report_more(self) -> Mapping[str, Any]:
+        """Return further fields of the worker's report."""
+        return {"degraded": self.degraded, "oldest_s": self._watch.oldest_s}

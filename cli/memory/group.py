@@ -1,0 +1,27 @@
+"""`headstart memory`: the episodic memory."""
+
+from __future__ import annotations
+
+from cli.memory.backfill import backfill
+from cli.memory.evaluate import evaluate
+from cli.memory.export import export
+from cli.memory.graph import graph
+from cli.memory.import_ import import_
+from cli.memory.query import query
+from cli.memory.search import search
+from cli.memory.show import show
+from cli.memory.stats import stats
+from cli.support.option_groups import CommandGroup
+
+app = CommandGroup(
+    help="The episodic memory: search, evaluate, statistics, episodes, export and import, events."
+)
+app.command("search")(search)
+app.command("evaluate")(evaluate)
+app.command("stats")(stats)
+app.command("show")(show)
+app.command("graph")(graph)
+app.command("export")(export)
+app.command("import")(import_)
+app.command("backfill")(backfill)
+app.command("query")(query)

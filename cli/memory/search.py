@@ -1,0 +1,146 @@
+"""`headstart memory search`: the episodes that are like a query or a context."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from cli.support.options import Json, PostgresOptions, Since, Tenant
+from cli.support.output import FAILURE, echo, require_found, show_json, show_table
+from cli.support.times import parse_since
+
+if TYPE_CHECKING:
+    from memory.embedding.interface import Embedder
+    from memory.retrieval.result import FoundEpisode, Retrieval
+    from settings import Settings
+
+TIMEOUT_S = 30.0
+_QUERY_SHOWN = 60
+
+Text = Annotated[str, typer.Argument(help="What is asked; may be left out in modes exact, fuzzy.")]
+SearchMode = Annotated[str, typer.Option(help="exact, fuzzy, lexical, vector or hybrid.")]
+Context = Annotated[
+    str | None, typer.Option(metavar="JSON", help="The run's context, a JSON object.")
+]
+Many = Annotated[list[str] | None, typer.Option(help="Has one of these; repeat for more.")]
+
+
+def search(
+    text: Text = "",
+    tenant: Tenant = "default",
+    mode: SearchMode = "hybrid",
+    context: Context = None,
+    workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type.")] = None,
+    k: Annotated[int, typer.Option("--k", help="At most this many, up to 500.")] = 10,
+    tool: Annotated[str | None, typer.Option(help="Only runs that called it.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="Only success, failure, partial or aborted.")
+    ] = None,
+    min_confidence: Annotated[float | None, typer.Option(help="Least confidence.")] = None,
+    since: Since = None,
+    concept: Many = None,
+    domain: Many = None,
+    event_type: Annotated[
+        list[str] | None, typer.Option(help="Has a stored event of one of these types.")
+    ] = None,
+    half_life: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="Age at which an episode counts half.")
+    ] = None,
+    diversity: Annotated[
+        float, typer.Option(help="0 to 1: how much likeness to earlier results counts against.")
+    ] = 0.0,
+    *,
+    options: PostgresOptions,
+    json: Json = False,
+) -> None:
+    """Search the episodes of a tenant: by equal or similar query, by context, by words.
+
+    exact: equal query, equal context (domain and complexity, needs --workflow-type), or both;
+    fuzzy: contexts by equal values; lexical: by words; vector: by similarity; hybrid: vector,
+    words and equal context, fused. What could not be searched is named on stderr, in --json as
+    degraded.
+
+    Examples: headstart memory search "cancel my order" --tenant acme --outcome success;
+    headstart memory search --mode fuzzy --context '{"domain": "retail"}' --json
+    """
+    from memory.retrieval.client import Memory
+    from memory.retrieval.request import InvalidQuery
+
+    begin = parse_since(since) or None
+    settings = options.read()
+    asyncio.run(_require(settings.postgres))
+    embedders = _embedders(settings)
+    with Memory(
+        settings.postgres, tenant=tenant, embedders=embedders, timeout_s=TIMEOUT_S, journal=False
+    ) as memory:
+        try:
+            found = memory.search(
+                text, mode=mode, context=_object(context), workflow_type=workflow_type, k=k,
+                tool=tool, outcome=outcome, min_confidence=min_confidence, since=begin,
+                concepts=concept or (), domains=domain or (), event_types=event_type or (),
+                half_life_days=half_life, diversity=diversity,
+            )  # fmt: skip
+        except InvalidQuery as error:
+            raise typer.BadParameter(str(error)) from error
+    _show(found, json=json)
+    require_found(len(found.episodes), "episode", tenant=tenant, mode=mode)
+
+
+def _embedders(settings: Settings) -> list[Embedder]:
+    """Return the configured model, and the default one, whose vectors may be the older ones."""
+    from memory.embedding.choice import EmbeddingConfig, make_embedder
+    from settings import embedding_of
+
+    configured = make_embedder(embedding_of(settings))
+    return [configured, make_embedder(EmbeddingConfig())]
+
+
+async def _require(dsn: str) -> None:
+    """Raise `PostgresUnreachable`: a command reports it, as an executor must not."""
+    from sinks.postgres.reading import reading_postgres
+
+    async with reading_postgres(dsn):
+        pass
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise typer.BadParameter(f"no JSON: {error}", param_hint="--context") from error
+    if not isinstance(value, dict):
+        raise typer.BadParameter("must be a JSON object", param_hint="--context")
+    return value
+
+
+def _show(found: Retrieval, *, json: bool) -> None:
+    if json:
+        show_json(found.as_json())
+    elif found.episodes:
+        columns = ("score", "similarity", "ended", "workflow_type", "outcome", "confidence",
+                   "tools", "query")  # fmt: skip
+        show_table(columns, map(_row, found.episodes))
+    for reason in found.degraded:
+        echo(f"degraded: {reason}")
+    if found.degraded and not found.episodes:
+        raise typer.Exit(FAILURE)
+
+
+def _row(found: FoundEpisode) -> list[Any]:
+    query = found.query or ""
+    return [
+        f"{found.score:.3f}",
+        "" if found.similarity is None else f"{found.similarity:.2f}",
+        datetime.fromtimestamp(found.ended / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
+        found.workflow_type,
+        found.outcome,
+        "" if found.confidence is None else f"{found.confidence:.2f}",
+        " ".join(found.tools[:6]) + (" ..." if len(found.tools) > 6 else ""),
+        query[:_QUERY_SHOWN] + ("..." if len(query) > _QUERY_SHOWN else ""),
+    ]

@@ -1,0 +1,73 @@
+"""`headstart memory show`: one episode, whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.support.options import Json, PostgresOptions, Tenant
+from cli.support.output import require_found, show_json, show_table
+from cli.support.times import iso_moment
+
+if TYPE_CHECKING:
+    from memory.episodes.record import Episode
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Id of an episode, or a workflow id.")],
+    tenant: Tenant = "default",
+    *,
+    options: PostgresOptions,
+    json: Json = False,
+) -> None:
+    """Show the episode of ID: query, calls with arguments, outcome, reward.
+
+    An id may be negative; write two dashes and a space before it. In JSON ids are texts, as they
+    exceed what JavaScript represents exactly.
+
+    Example: headstart memory show refund-4711 --tenant acme --json
+    """
+    from memory.store.reading import find_episodes
+    from sinks.postgres.reading import reading_postgres
+
+    settings = options.read()
+
+    async def run() -> list[Episode]:
+        async with reading_postgres(settings.postgres) as connection:
+            return await find_episodes(connection, tenant, name)
+
+    found = asyncio.run(run())
+    if json:
+        show_json({"episodes": [_fields(each) for each in found]})
+    else:
+        for episode in found:
+            show_table(("field", "value"), _rows(episode))
+    require_found(len(found), f"episode {name}", tenant=tenant)
+
+
+def _fields(episode: Episode) -> dict[str, Any]:
+    calls = [
+        {"tool": call.tool, "arguments": call.arguments, "success": call.success}
+        for call in episode.calls
+    ]
+    ids = {"id": str(episode.id), "reference_ids": [str(each) for each in episode.reference_ids]}
+    return {**episode._asdict(), **ids, "calls": calls, "writer": episode.writer}
+
+
+def _rows(episode: Episode) -> list[tuple[str, object]]:
+    rows: list[tuple[str, object]] = []
+    for field, value in episode._asdict().items():
+        if field in ("started", "ended"):
+            rows.append((field, iso_moment(value)))
+        elif field == "calls":
+            rows += [
+                ("call" + (" (failed)" if call.success is False else ""),
+                 f"{call.tool} {call.arguments}")
+                for call in episode.calls
+            ]  # fmt: skip
+        elif value not in (None, (), {}):
+            shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+            rows.append((field, shown))
+    return rows

@@ -1,0 +1,1 @@
+"""Turns texts into vectors; every vector belongs to one model and is compared within it only."""

@@ -1,0 +1,1 @@
+"""One episode per workflow run: the record, and its assembly from the run's events. Pure."""

@@ -1,0 +1,1 @@
+"""Finds episodes: by equal or similar query, by context, by words; one tenant at a time."""

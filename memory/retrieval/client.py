@@ -1,0 +1,238 @@
+"""`Memory`: retrieval for agents, as plain functions; a thread of its own has the connections."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+from uuid import uuid4
+
+from memory.context.rendering import DEFAULT_TOKENS, ShownCase, memory_context
+from memory.embedding.interface import Embedder
+from memory.embedding.wordllama import WordLlamaEmbedder
+from memory.episodes.hashes import episode_id
+from memory.retrieval.answers import SAFE, AnswerRule, PastAnswer, past_answer
+from memory.retrieval.journal import LoggedStage, Stage, reference_data
+from memory.retrieval.request import MemoryQuery
+from memory.retrieval.result import FoundEpisode, Retrieval
+from memory.retrieval.service import TIMEOUT_S, RetrievalService
+
+T = TypeVar("T")
+CASES: Final = 4
+"""Cases of a context: more did not help (`docs/explanation/memory.md`)."""
+ANSWERS: Final = 20
+"""Runs of an equal query that are looked at."""
+_START_S: Final = 30.0
+_GRACE_S: Final = 1.0
+
+
+class CaseContext(NamedTuple):
+    """Cases as text for a prompt, and what they were taken from."""
+
+    text: str
+    """Empty where nothing was found."""
+    shown: int
+    """Cases in it, of those in `retrieval` the first ones."""
+    tokens: int
+    """An estimate; at most what was asked for."""
+    retrieval: Retrieval
+
+
+class Memory:
+    """Finds episodes of one tenant; safe to call from any thread.
+
+    `dsn`: of Postgres. `embedders`: those whose vectors may be stored (default: wordllama). A call
+    ends within `timeout_s` and raises no error of a service: what was not searched is named in the
+    result's `degraded`. With `journal`, searches are logged under the id of their `Retrieval`, and
+    so is what becomes of them (`reused`, `evaluated`, `retained`).
+
+    In async code call it by `asyncio.to_thread`; called directly it blocks the loop for as long as
+    it takes.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        tenant: str = "default",
+        embedders: Sequence[Embedder] | None = None,
+        timeout_s: float = TIMEOUT_S,
+        journal: bool = True,
+    ) -> None:
+        self._dsn, self._tenant, self._timeout_s = dsn, tenant, timeout_s
+        self._journal = journal
+        self._embedders = [WordLlamaEmbedder()] if embedders is None else embedders
+        self._lock = threading.Lock()
+        self._worker: _ServiceThread | None = None
+
+    def search(self, text: str = "", **fields: Any) -> Retrieval:
+        """Return episodes, best first. `fields`: those of `MemoryQuery`, such as `mode` and `k`.
+
+        Raises `InvalidQuery` for a request that makes no sense.
+        """
+        return self._search(self._query(text, fields))
+
+    def _query(self, text: str, fields: Mapping[str, Any]) -> MemoryQuery:
+        return MemoryQuery(text=text, **{"tenant": self._tenant, **fields})
+
+    def _search(self, query: MemoryQuery) -> Retrieval:
+        found = self._wait(lambda service: service.search(query))
+        return found or Retrieval(str(uuid4()), (), (self._late(),))
+
+    def _wait(self, work: Callable[[RetrievalService], Coroutine[Any, Any, T]]) -> T | None:
+        """Return the result of work in the thread; None if it does not come in time."""
+        found = self._running().submit(work)
+        try:
+            return found.result(self._timeout_s + _GRACE_S)
+        except TimeoutError:
+            found.cancel()
+            return None
+
+    def _late(self) -> str:
+        return f"the memory did not answer within {self._timeout_s + _GRACE_S:g} s"
+
+    def context(self, text: str, *, tokens: int = DEFAULT_TOKENS, **fields: Any) -> CaseContext:
+        """Return the best 4 episodes (`k`) as text for a prompt, at most `tokens` long.
+
+        What users and tools wrote in them is quoted and escaped. Raises `InvalidQuery`, and
+        `ValueError` for negative `tokens`.
+        """
+        found = self.search(text, **{"k": CASES, **fields})
+        rendered = memory_context([shown_case(each) for each in found.episodes], tokens=tokens)
+        return CaseContext(*rendered, found)
+
+    def answer(self, text: str, *, rule: AnswerRule = SAFE, **fields: Any) -> PastAnswer:
+        """Return a past answer if `rule` allows one, and similar episodes.
+
+        `fields` must have `workflow_type` and `context` for an answer by the default rule. Raises
+        `InvalidQuery`.
+        """
+        query = self._query(text, fields)
+        equal: tuple[FoundEpisode, ...] = ()
+        if query.workflow_type is not None:
+            equal = self._search(replace(query, mode="exact", context=None, k=ANSWERS)).episodes
+        return past_answer(query, [*equal, *self._search(query).episodes], rule)
+
+    def reused(self, found: Retrieval, episodes: Sequence[int] | None = None) -> str:
+        """Log which episodes were given to the agent (default: all that were found).
+
+        This and the following return why nothing was logged, "" if it was.
+        """
+        return self._log(found, "reuse", episodes)
+
+    def evaluated(
+        self,
+        found: Retrieval,
+        episodes: Sequence[int] | None = None,
+        *,
+        reward: float | None = None,
+        accepted: bool | None = None,
+    ) -> str:
+        """Log how the use was judged: by a reward from 0 to 1, or as accepted or rejected.
+
+        Raises `ValueError` without a judgement, and for a reward out of range.
+        """
+        if reward is None and accepted is None:
+            raise ValueError("give a reward, accepted, or both")
+        if reward is not None and not 0 <= reward <= 1:
+            raise ValueError(f"reward must be from 0 to 1, not {reward!r}")
+        return self._log(found, "evaluate", episodes, reward=reward, accepted=accepted)
+
+    def retained(self, found: Retrieval, workflow_type: str, workflow_id: str) -> str:
+        """Log the run that used the episodes: it becomes an episode itself."""
+        episode = str(episode_id(self._tenant, workflow_type, workflow_id))
+        return self._log(
+            found, "retain", None,
+            workflow_type=workflow_type, workflow_id=workflow_id, episode=episode,
+        )  # fmt: skip
+
+    def stages(self, found: Retrieval) -> list[LoggedStage]:
+        """Return what was logged of a retrieval, in order."""
+        return self._wait(lambda service: service.stages(self._tenant, found.id)) or []
+
+    def _log(
+        self, found: Retrieval, stage: Stage, episodes: Sequence[int] | None, **more: Any
+    ) -> str:
+        if not self._journal:
+            return "this Memory has no journal"
+        which = [each.id for each in found.episodes] if episodes is None else episodes
+        data = reference_data(which, **more)
+        why = self._wait(lambda service: service.log(self._tenant, found.id, stage, data))
+        return self._late() if why is None else why
+
+    def close(self) -> None:
+        """End the thread and its connections; a later call starts them again."""
+        with self._lock:
+            worker, self._worker = self._worker, None
+        if worker is not None and worker.process == os.getpid():
+            worker.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _running(self) -> _ServiceThread:
+        with self._lock:
+            # A forked process has no thread, and must not use its parent's connections.
+            if self._worker is None or self._worker.process != os.getpid():
+                service = RetrievalService(
+                    self._dsn, self._embedders, timeout_s=self._timeout_s, journal=self._journal
+                )
+                self._worker = _ServiceThread(service)
+            return self._worker
+
+
+class _ServiceThread:
+    """An event loop in a thread, with a service that is open for as long as it runs."""
+
+    def __init__(self, service: RetrievalService) -> None:
+        self.process = os.getpid()
+        self._started = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+        self._service = service
+        self._thread = threading.Thread(target=self._run, name="headstart-memory", daemon=True)
+        self._thread.start()
+        self._started.wait(_START_S)
+
+    def submit(self, work: Callable[[RetrievalService], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Begin work in the loop."""
+        return asyncio.run_coroutine_threadsafe(work(self._service), self._loop)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(_GRACE_S + 2)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        async with self._service:
+            self._started.set()
+            await self._ended.wait()
+
+
+def shown_case(found: FoundEpisode) -> ShownCase:
+    """Return an episode as it is shown to an agent."""
+    pairs = [f"{key}={value}" for key, value in sorted(found.context.items())[:16]]
+    situation = ", ".join([found.workflow_type, *pairs])
+    return ShownCase(
+        context=f"{found.query} ({situation})" if found.query else situation,  # cut from the end
+        actions=[(call.tool, call.arguments) for call in found.calls],
+        outcome=found.outcome or "unknown",
+        reward=found.reward,
+    )

@@ -1,0 +1,74 @@
+"""Logs the four stages of a retrieval under its id: retrieve, reuse, evaluate, retain.
+
+After source 004 and Memento: what was found, what of it was used, how that was judged, and which
+episode came of it. Rows are added and never changed. They hold ids and hashes, no text of a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+
+from memory.episodes.hashes import query_hash
+from memory.retrieval.request import MemoryQuery
+from memory.retrieval.result import Retrieval
+from memory.retrieval.statements import statement
+
+Stage = Literal["retrieve", "reuse", "evaluate", "retain"]
+
+
+class LoggedStage(NamedTuple):
+    """One stage of a retrieval."""
+
+    stage: Stage
+    at: int
+    """Unix ms."""
+    data: Mapping[str, Any]
+    """`episodes`: ids of the reference cases, as strings; and what belongs to the stage."""
+
+
+def retrieve_data(query: MemoryQuery, found: Retrieval, took_ms: float) -> dict[str, Any]:
+    """Return what the first stage says."""
+    return {
+        "episodes": [str(each.id) for each in found.episodes],
+        "scores": [round(each.score, 6) for each in found.episodes],
+        "mode": query.mode,
+        "k": query.k,
+        "workflow_type": query.workflow_type,
+        "query_hash": str(query_hash(query.text)),
+        "took_ms": round(took_ms, 1),
+        "degraded": list(found.degraded),
+    }
+
+
+def reference_data(episodes: Sequence[int], **more: Any) -> dict[str, Any]:
+    """Return what a later stage says; `more` without what is None."""
+    given = {name: value for name, value in more.items() if value is not None}
+    return {"episodes": [str(each) for each in episodes], **given}
+
+
+async def add_stage(
+    connection: AsyncConnection[Any], tenant: str, id: str, stage: Stage, data: Mapping[str, Any]
+) -> None:
+    """Add a stage, within a transaction of the tenant."""
+    which = {"id": id, "tenant": tenant, "stage": stage, "data": Jsonb(dict(data))}
+    await connection.execute(statement("add_stage"), which)
+
+
+async def read_stages(connection: AsyncConnection[Any], tenant: str, id: str) -> list[LoggedStage]:
+    """Return the stages of a retrieval, in order, within a transaction of the tenant."""
+    found = await connection.execute(statement("stages"), {"id": id, "tenant": tenant})
+    return [LoggedStage(*row) for row in await found.fetchall()]
+
+
+async def apply_judgements(connection: AsyncConnection[Any], tenant: str) -> int:
+    """Set the usefulness of a tenant's episodes from what was accepted and rejected.
+
+    -1: always rejected, 1: always accepted, as `memory.retrieval.answers.usefulness`. Needs the
+    role of the worker. Returns how many have changed.
+    """
+    changed = await connection.execute(statement("apply_judgements"), {"tenant": tenant})
+    return changed.rowcount

@@ -1,0 +1,74 @@
+"""`Retrieval`: what a request found, and what was missing while it was answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from memory.episodes.calls import unpack_calls
+from memory.episodes.record import MadeCall, Outcome
+
+
+class FoundEpisode(NamedTuple):
+    """An episode that was found. Times are Unix ms; see `memory.episodes.record.Episode`."""
+
+    id: int
+    workflow_type: str
+    workflow_id: str
+    user_id: str | None
+    agent_id: str | None
+    session_id: str | None
+    started: int
+    ended: int
+    outcome: Outcome | None
+    reward: float | None
+    confidence: float | None
+    usefulness: float
+    duration_ms: float | None
+    query: str | None
+    context: Mapping[str, Any]
+    packed_calls: bytes | None
+    tools: list[str]
+    concepts: list[str]
+    domains: list[str]
+    agents_used: list[str]
+    insights: list[str]
+    response: str | None
+    query_hash: int | None
+    score: float = 0.0
+    """By which the results are sorted; its scale depends on the mode."""
+    similarity: float | None = None
+    """Cosine of the two texts' vectors; None if they were not compared."""
+
+    @property
+    def calls(self) -> tuple[MadeCall, ...]:
+        """The tool calls in order; without arguments if they cannot be unpacked."""
+        try:
+            return unpack_calls(self.packed_calls)
+        except ValueError:
+            return tuple(MadeCall(tool, "{}") for tool in self.tools)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object, calls unpacked."""
+        fields = self._asdict()
+        del fields["packed_calls"], fields["query_hash"]
+        return fields | {"id": str(self.id), "calls": [call._asdict() for call in self.calls]}
+
+
+class Retrieval(NamedTuple):
+    """The answer to a request."""
+
+    id: str
+    """A UUID, under which retrieval, use, judgement and retention are logged."""
+    episodes: tuple[FoundEpisode, ...]
+    """Best first: as many as match, at most k."""
+    degraded: tuple[str, ...] = ()
+    """What was not searched, or not logged, and why; empty if everything was."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "id": self.id,
+            "degraded": list(self.degraded),
+            "episodes": [each.as_json() for each in self.episodes],
+        }

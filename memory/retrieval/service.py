@@ -1,0 +1,287 @@
+"""The service of retrieval: a pool of connections, one transaction and one tenant a request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from uuid import uuid4
+
+import psycopg
+from psycopg import AsyncConnection, errors
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+
+from memory.embedding.interface import Embedder, EmbeddingUnavailable
+from memory.retrieval.embedding import QueryEmbedding, VectorModel
+from memory.retrieval.journal import (
+    LoggedStage,
+    Stage,
+    add_stage,
+    read_stages,
+    retrieve_data,
+)
+from memory.retrieval.request import MemoryQuery
+from memory.retrieval.result import Retrieval
+from memory.retrieval.search import QueryVector, Search
+from memory.retrieval.statements import statement
+from memory.retrieval.words import WordCounter
+from sinks.connections import CONNECT_TIMEOUT_S, PostgresUnreachable, postgres_address
+from sinks.postgres.reading import NotMigrated
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+Connection = AsyncConnection[Any]
+
+TIMEOUT_S: Final = 2.0
+EMBEDDING_TIMEOUT_S: Final = 0.5
+CONNECTIONS: Final = 4
+_MODEL_KEPT_S: Final = 5.0
+_POOL_SHARE: Final = 0.8
+"""Of a request's time that it may wait for a connection: then the error names the reason."""
+_AWAY_S: Final = 5.0
+"""After a failure to connect, requests are answered at once for so long."""
+_MOST_WAITING: Final = 1_000
+_READER: Final = "headstart_reader"
+_SERVER_ENDED: Final = (errors.AdminShutdown, errors.CrashShutdown)
+_TRANSIENT: Final = (errors.QueryCanceled, *_SERVER_ENDED)
+_NOT_MIGRATED: Final = (
+    errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction, errors.UndefinedObject,
+)  # fmt: skip
+_COMPARES: Final = frozenset({"vector", "hybrid"})
+"""Modes that compare vectors."""
+
+
+class RetrievalService:
+    """Answers requests of any number of tasks of one event loop; `async with` opens and closes it.
+
+    `timeout_s`: of a whole request; `embedding_timeout_s`: of its embedding, part of it. `journal`:
+    log each search as the stage `retrieve`.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        embedders: Sequence[Embedder],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        embedding_timeout_s: float = EMBEDDING_TIMEOUT_S,
+        connections: int = CONNECTIONS,
+        journal: bool = False,
+    ) -> None:
+        self._dsn, self._timeout_s, self._journal = dsn, timeout_s, journal
+        self._embedding = QueryEmbedding(embedders, embedding_timeout_s)
+        self._words = WordCounter()
+        self._role = "none"
+        self._away = ("", 0.0)
+        self._failed = 0
+        self._model: tuple[VectorModel | None, float] = (None, 0.0)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+            dsn,
+            kwargs={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "headstart-memory"},
+            min_size=1,
+            max_size=connections,
+            max_waiting=_MOST_WAITING,
+            timeout=timeout_s * _POOL_SHARE,
+            configure=self._look_at_role,
+            open=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        # What fails is named in the answers; psycopg would log each attempt to connect as well.
+        logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+        await self._pool.open(wait=False)
+        await self._embedding.load()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in self._running:
+            task.cancel()
+        self._embedding.close()
+        await self._pool.close(timeout=1.0)
+
+    async def search(self, query: MemoryQuery) -> Retrieval:
+        """Return what was found; what could not be searched is named in `degraded`.
+
+        Ends within `timeout_s`, whatever happens to the services, and raises none of their errors.
+        """
+        id = str(uuid4())
+        answered, why = await self._tried(self._answered(query, id))
+        return answered or Retrieval(id, (), (why,))
+
+    async def log(self, tenant: str, id: str, stage: Stage, data: Mapping[str, Any]) -> str:
+        """Add a stage of a retrieval; return why it was not added, "" if it was.
+
+        As `search` it ends in time and raises no error of a service.
+        """
+
+        async def add(connection: Connection) -> bool:
+            await add_stage(connection, tenant, id, stage, data)
+            return True
+
+        _, why = await self._tried(self._in_transaction(tenant, add))
+        return why
+
+    async def stages(self, tenant: str, id: str) -> list[LoggedStage]:
+        """Return the stages of a retrieval, in order; none if Postgres is away."""
+
+        async def read(connection: Connection) -> list[LoggedStage]:
+            return await read_stages(connection, tenant, id)
+
+        found, _ = await self._tried(self._in_transaction(tenant, read))
+        return found or []
+
+    async def _tried(self, work: Coroutine[Any, Any, T]) -> tuple[T | None, str]:
+        """Return the result, or None and why there is none."""
+        if time.monotonic() < self._away[1]:
+            work.close()
+            return None, self._away[0]
+        try:
+            return await self._within_time(work), ""
+        except TimeoutError:
+            return None, f"Postgres did not answer within {self._timeout_s:g} s"
+        except _NOT_MIGRATED:
+            return None, str(NotMigrated(self._dsn, errors.UndefinedTable()))
+        except PoolTimeout as error:
+            return None, self._not_lent(error)
+        except (psycopg.Error, OSError) as error:
+            _LOG.debug("a retrieval failed", exc_info=error)
+            if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+                said = " ".join(str(error).split())
+                return None, f"Postgres at {postgres_address(self._dsn)} refused it: {said}"
+            return None, str(PostgresUnreachable(self._dsn, error))
+
+    def _not_lent(self, error: PoolTimeout) -> str:
+        """Return why no connection was free; if none can be made, later requests do not wait."""
+        failed = self._pool.get_stats().get("connections_errors", 0)
+        if failed == self._failed:
+            return f"all connections to Postgres were busy for {self._timeout_s * _POOL_SHARE:g} s"
+        self._failed = failed
+        why = str(PostgresUnreachable(self._dsn, error))
+        self._away = why, time.monotonic() + _AWAY_S
+        return why
+
+    async def _within_time(self, work: Coroutine[Any, Any, T]) -> T:
+        # Not asyncio.timeout: it would wait until psycopg has cancelled the query, and a server
+        # that hangs does not answer that either.
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._forget)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self._timeout_s)
+        finally:
+            if not task.done():
+                task.cancel()
+        if not done:
+            raise TimeoutError
+        return task.result()
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # was returned, or came too late
+
+    async def _answered(self, query: MemoryQuery, id: str) -> Retrieval:
+        degraded: list[str] = []
+        vector = None
+        if query.mode in _COMPARES:
+            vector, why = await self._query_vector(query.text)
+            degraded += [why] if why else []
+        try:
+            return await self._searched(query, vector, Retrieval(id, (), tuple(degraded)))
+        except psycopg.Error as error:
+            # In a pipeline the next statement may raise it, so it does not say which one failed;
+            # if it was not that on vectors, it fails again.
+            if vector is None or error.sqlstate is None or isinstance(error, _TRANSIENT):
+                raise
+            said = " ".join((error.diag.message_primary or str(error)).split())
+            degraded.append(f"vectors were not searched: {said}")
+            return await self._searched(query, None, Retrieval(id, (), tuple(degraded)))
+
+    async def _query_vector(self, text: str) -> tuple[QueryVector | None, str]:
+        """Return the vector of the text, or why there is none."""
+        try:
+            model = await self._stored_model()
+            if model is None:
+                return None, "vectors were not searched: none are stored yet"
+            return QueryVector(model, await self._embedding.vector(text, model)), ""
+        except EmbeddingUnavailable as error:
+            return None, f"vectors were not searched: {error}"
+
+    async def _stored_model(self) -> VectorModel | None:
+        model, until = self._model
+        if until < time.monotonic():
+            model = await self._in_transaction("", _read_model)
+            self._model = model, time.monotonic() + _MODEL_KEPT_S
+        return model
+
+    async def _searched(
+        self, query: MemoryQuery, vector: QueryVector | None, found: Retrieval
+    ) -> Retrieval:
+        """Return `found` with its episodes, and log it if that is wanted."""
+        begun = time.monotonic()
+
+        async def run(connection: Connection) -> Retrieval:
+            whole = found
+            if query.mode != "vector" or vector is not None:
+                search = Search(connection, query, self._words, vector)
+                whole = found._replace(episodes=await search.run())
+            took_ms = (time.monotonic() - begun) * 1000
+            return await _logged(connection, query, whole, took_ms) if self._journal else whole
+
+        return await self._in_transaction(query.tenant, run)
+
+    async def _in_transaction(self, tenant: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work` in a transaction that sees one tenant; again if the connection was stale."""
+        try:
+            return await self._once(tenant, work)
+        except (PoolTimeout, PoolClosed, TooManyRequests):
+            raise
+        except psycopg.OperationalError as error:
+            if error.sqlstate is not None and not isinstance(error, _SERVER_ENDED):
+                raise
+        await self._pool.check()  # a restarted server has ended all idle connections too
+        return await self._once(tenant, work)
+
+    async def _once(self, tenant: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        # In pipeline mode statements travel together: a request waits four times, not ten.
+        async with self._pool.connection() as connection, connection.pipeline():
+            timeout = str(max(1, round(self._timeout_s * 1000)))
+            which = {"tenant": tenant, "timeout": timeout, "role": self._role}
+            await connection.execute(statement("settings"), which)
+            return await work(connection)
+
+    async def _look_at_role(self, connection: Connection) -> None:
+        """Find out, for a new connection, whether it can take the role that sees one tenant."""
+        row = await (await connection.execute(statement("may_be_reader"))).fetchone()
+        self._role = _READER if row and row[0] else "none"
+        await connection.rollback()
+
+
+async def _logged(
+    connection: Connection, query: MemoryQuery, found: Retrieval, took_ms: float
+) -> Retrieval:
+    """Log a search; if that is refused, as by a standby, say so and keep what was found."""
+    data = retrieve_data(query, found, took_ms)
+    try:
+        async with connection.transaction():
+            await add_stage(connection, query.tenant, found.id, "retrieve", data)
+    except psycopg.Error as error:
+        if error.sqlstate is None:
+            raise
+        why = f"the search was not logged: {' '.join(str(error).split())}"
+        return found._replace(degraded=(*found.degraded, why))
+    return found
+
+
+async def _read_model(connection: Connection) -> VectorModel | None:
+    row = await (await connection.execute(statement("model"))).fetchone()
+    return VectorModel(*row) if row else None

@@ -1,0 +1,170 @@
+-- What retrieval asks, each within a transaction whose `headstart.tenant` is set. {filter} is a
+-- memory_filter; {join} and {passes} are empty where the columns of episode_vectors are enough.
+
+-- name: settings
+-- Of this transaction only: a setting of the session would stay when the pool lends it again.
+SELECT set_config('headstart.tenant', %(tenant)s, true),
+    set_config('statement_timeout', %(timeout)s, true),
+    set_config('plan_cache_mode', 'force_custom_plan', true),
+    set_config('hnsw.iterative_scan', 'relaxed_order', true),
+    set_config('hnsw.ef_search', '200', true),
+    set_config('jit', 'off', true),
+    set_config('role', %(role)s, true)
+
+-- name: may_be_reader
+-- Whether the role exists and may be taken.
+SELECT EXISTS (SELECT FROM pg_roles
+    WHERE rolname = 'headstart_reader' AND pg_has_role(session_user, oid,
+        CASE WHEN current_setting('server_version_num')::integer >= 160000
+            THEN 'SET' ELSE 'MEMBER' END))
+
+-- name: model
+-- The embedding model whose vectors are searched.
+SELECT id, name, dimensions FROM memory_models WHERE state = 'active'
+
+-- name: lexemes
+-- The words of a query, as they are indexed.
+SELECT tsvector_to_array(to_tsvector('simple', %(text)s))
+
+-- name: word_shares
+-- The frequent words of this transaction's tenant, by the number of sampled episodes that have them.
+-- Ids are hashes: the first ones are a random sample.
+SELECT word, ndoc FROM ts_stat(format(
+    'SELECT words FROM episodes WHERE tenant = %%L ORDER BY id LIMIT %%s',
+    current_setting('headstart.tenant'), %(sample)s::integer))
+WHERE ndoc > 1 ORDER BY ndoc DESC LIMIT 2000
+
+-- name: count_episodes
+SELECT count(*) FROM (SELECT FROM episodes WHERE tenant = %(tenant)s LIMIT 1000000) s
+
+-- name: equal_query
+-- Equal folded query, newest first; uses episodes_query.
+SELECT e.id FROM episodes e
+WHERE e.tenant = %(tenant)s AND e.query_hash = %(query_hash)s AND memory_passes(e, {filter})
+ORDER BY e.ended DESC, e.id LIMIT %(k)s
+
+-- name: equal_context
+-- Equal workflow type, domain and complexity, newest first; uses episodes_context.
+SELECT e.id FROM episodes e
+WHERE e.tenant = %(tenant)s AND e.context_hash = %(context_hash)s AND memory_passes(e, {filter})
+ORDER BY e.ended DESC, e.id LIMIT %(k)s
+
+-- name: equal_query_and_context
+SELECT e.id FROM episodes e
+WHERE e.tenant = %(tenant)s AND e.query_hash = %(query_hash)s
+    AND e.context_hash = %(context_hash)s AND memory_passes(e, {filter})
+ORDER BY e.ended DESC, e.id LIMIT %(k)s
+
+-- name: equal_keys
+-- Equal values of chosen keys of the context, newest first; uses episodes_recent.
+SELECT e.id FROM episodes e
+WHERE e.tenant = %(tenant)s AND (%(query_hash)s::bigint IS NULL OR e.query_hash = %(query_hash)s)
+    AND memory_passes(e, {filter})
+    AND coalesce((SELECT jsonb_object_agg(c.key, c.value) FROM jsonb_each(e.context) c
+        WHERE c.key = ANY (%(keys)s)), '{}') = %(part)s::jsonb
+ORDER BY e.ended DESC, e.id LIMIT %(k)s
+
+-- name: contained
+-- Contexts that contain all pairs of the given one, newest first.
+SELECT id FROM memory_fuzzy(%(part)s::jsonb, %(k)s, {filter}) ORDER BY rank
+
+-- name: shared_pairs
+-- Contexts that share some pairs with the given one, most first, among the newest episodes.
+SELECT id, pairs FROM (
+    SELECT e.id, e.ended, (SELECT count(*) FROM jsonb_each(%(part)s::jsonb) p
+        WHERE e.context -> p.key = p.value) AS pairs
+    FROM (
+        SELECT e.id, e.ended, e.context FROM episodes e
+        WHERE e.tenant = %(tenant)s AND memory_passes(e, {filter})
+        ORDER BY e.ended DESC LIMIT %(newest)s
+    ) e
+) e
+WHERE pairs > 0 ORDER BY pairs DESC, ended DESC, id LIMIT %(k)s
+
+-- name: words
+-- Queries that have one of the words, best first.
+SELECT id FROM memory_words(%(words)s::tsquery, %(k)s, {filter}) ORDER BY rank
+
+-- name: count_vectors
+-- How many vectors pass the filters, up to a limit; those of texts without a word count too, so
+-- that the primary key is enough.
+SELECT count(*) FROM (
+    SELECT FROM episode_vectors v {join}
+    WHERE v.tenant = %(tenant)s AND v.model = %(model)s {passes}
+    LIMIT %(limit)s
+) s
+
+-- name: nearest_exact
+-- The nearest vectors of all that pass. `+ 0` keeps the planner from the HNSW index.
+SELECT v.episode, v.v <=> %(vector)s::halfvec AS distance FROM episode_vectors v {join}
+WHERE v.tenant = %(tenant)s AND v.model = %(model)s AND v.v IS NOT NULL {passes}
+ORDER BY (v.v <=> %(vector)s::halfvec) + 0, v.episode LIMIT %(k)s
+
+-- name: nearest_hnsw
+-- The nearest vectors by the index of the tenant's partition; its order is approximate, so they are
+-- sorted again.
+SELECT episode, distance FROM (
+    SELECT v.episode, v.v <=> %(vector)s::halfvec AS distance FROM episode_vectors v {join}
+    WHERE v.tenant = %(tenant)s AND v.model = %(model)s {passes}
+    ORDER BY v.v <=> %(vector)s::halfvec LIMIT %(k)s
+) s ORDER BY distance, episode
+
+-- name: episodes
+-- The found episodes; only live ones that pass the filters.
+SELECT e.id, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.session_id,
+    (extract(epoch FROM e.started) * 1000)::bigint, (extract(epoch FROM e.ended) * 1000)::bigint,
+    e.outcome, e.reward, e.confidence, e.usefulness, e.duration_ms, e.query, e.context, e.calls,
+    e.tools, e.concepts, e.domains, e.agents_used, e.insights, e.response, e.query_hash
+FROM episodes e
+WHERE e.tenant = %(tenant)s AND e.id = ANY (%(ids)s) AND memory_passes(e, {filter})
+
+-- name: vectors
+-- Vectors of found episodes, in binary: 4 bytes of head, then big-endian 16-bit floats.
+SELECT episode, halfvec_send(v) FROM episode_vectors
+WHERE tenant = %(tenant)s AND episode = ANY (%(ids)s) AND model = %(model)s AND v IS NOT NULL
+
+-- name: concept_counts
+-- Concepts by the number of episodes that have them, and the number of episodes with any.
+SELECT concept, count(*), max(total) FROM (
+    SELECT DISTINCT e.id, concept, e.total
+    FROM (
+        SELECT e.id, e.concepts, count(*) OVER () AS total FROM episodes e
+        WHERE e.tenant = %(tenant)s AND e.concepts <> '{}' AND memory_passes(e, {filter})
+    ) e, unnest(e.concepts) AS concept
+) s GROUP BY concept ORDER BY count(*) DESC, concept LIMIT %(most)s
+
+-- name: concept_pairs
+-- Pairs of these concepts by the number of episodes that have both.
+SELECT a, b, count(*) FROM (
+    SELECT DISTINCT e.id, a, b FROM episodes e, unnest(e.concepts) AS a, unnest(e.concepts) AS b
+    WHERE e.tenant = %(tenant)s AND memory_passes(e, {filter})
+        AND a COLLATE "C" < b COLLATE "C"
+        AND a = ANY (%(concepts_shown)s) AND b = ANY (%(concepts_shown)s)
+) s GROUP BY a, b ORDER BY count(*) DESC, a, b LIMIT %(most)s
+
+-- name: add_stage
+-- One stage of a retrieval.
+INSERT INTO memory_retrievals (id, tenant, stage, data)
+VALUES (%(id)s, %(tenant)s, %(stage)s, %(data)s)
+
+-- name: stages
+-- The stages of a retrieval, in order.
+SELECT stage, (extract(epoch FROM at) * 1000)::bigint, data FROM memory_retrievals
+WHERE tenant = %(tenant)s AND id = %(id)s ORDER BY at
+
+-- name: apply_judgements
+-- Accepted and rejected uses of a tenant's episodes as their usefulness; the last judgement of a
+-- retrieval counts.
+UPDATE episodes e SET usefulness = j.usefulness
+FROM (
+    SELECT episode::bigint AS id,
+        (2.0 * count(*) FILTER (WHERE accepted) / count(*) - 1)::real AS usefulness
+    FROM (
+        SELECT DISTINCT ON (id) data -> 'episodes' AS episodes, (data ->> 'accepted')::boolean AS accepted
+        FROM memory_retrievals
+        WHERE tenant = %(tenant)s AND stage = 'evaluate' AND data ->> 'accepted' IS NOT NULL
+        ORDER BY id, at DESC
+    ) s, jsonb_array_elements_text(s.episodes) AS episode
+    GROUP BY episode
+) j
+WHERE e.tenant = %(tenant)s AND e.id = j.id AND e.usefulness <> j.usefulness

@@ -1,0 +1,72 @@
+"""Stores episodes; one of fewer events never replaces one of more."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from psycopg import AsyncConnection
+
+from memory.episodes.calls import pack_calls
+from memory.episodes.record import Episode
+from memory.store.outbox import SQL, TouchedRun
+
+Key = tuple[str, str, str]
+"""Tenant, workflow id and workflow type."""
+
+
+class Superseded(Exception):
+    """Another worker has stored one of the episodes meanwhile: roll back, and begin again."""
+
+
+class Stored(NamedTuple):
+    """Of some episodes, those that were written, and how many stay: equal, or of more events."""
+
+    written: list[Episode]
+    stale: int
+
+
+async def known_times(
+    connection: AsyncConnection[Any], runs: Sequence[TouchedRun]
+) -> dict[Key, tuple[int, int]]:
+    """Lock the episodes of these runs; return when they began and ended, Unix ms."""
+    wanted = {
+        "tenants": [run.tenant for run in runs],
+        "workflow_ids": [run.workflow_id for run in runs],
+    }
+    rows = await (await connection.execute(SQL["known"], wanted)).fetchall()
+    return {(tenant, wid, kind): (started, ended) for tenant, wid, kind, started, ended in rows}
+
+
+async def store_episodes(
+    connection: AsyncConnection[Any], episodes: Sequence[Episode], known: Iterable[Key]
+) -> Stored:
+    """Insert or update episodes. `known`: the keys of those that exist, which are locked.
+
+    Raises `Superseded` if one exists that is not known: it may have been made of other events.
+    """
+    if not episodes:
+        return Stored([], 0)
+    ordered = sorted(episodes, key=lambda episode: episode.key)
+    given = {"episodes": orjson.dumps([_row(episode) for episode in ordered]).decode()}
+    rows = await (await connection.execute(SQL["upsert"], given)).fetchall()
+    inserted = {(tenant, own): new for tenant, own, new in rows}
+    there = set(known)
+    written = []
+    for episode in ordered:
+        new = inserted.get((episode.tenant, episode.id))
+        if new is not True and episode.key not in there:
+            raise Superseded
+        if new is not None:
+            written.append(episode)
+    return Stored(written, len(ordered) - len(written))
+
+
+def _row(episode: Episode) -> Mapping[str, Any]:
+    row = episode._asdict()
+    packed = pack_calls(episode.calls)
+    row["calls"] = None if packed is None else base64.b64encode(packed).decode()
+    row["tools"] = episode.tools
+    return row

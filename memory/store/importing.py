@@ -1,0 +1,76 @@
+"""Stores episodes that were not assembled from stored events: imported ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from psycopg import AsyncConnection, errors
+
+from memory.embedding.interface import Embedder, EmbeddingUnavailable
+from memory.episodes.record import Episode
+from memory.store.episodes import Stored, Superseded, known_times, store_episodes
+from memory.store.outbox import TouchedRun
+from memory.store.purges import lock_and_read
+from memory.store.vectors import (
+    can_store_vectors,
+    keep_current,
+    put_vectors,
+    texts_of,
+    use_model,
+    without_vector,
+)
+
+_ATTEMPTS: Final = 5
+
+
+async def import_episodes(connection: AsyncConnection[Any], episodes: Sequence[Episode]) -> Stored:
+    """Store episodes in one transaction; those of erased users, and stale ones, are left out.
+
+    Of several with one key the last counts. They have no vectors yet. Raises psycopg's errors.
+    """
+    newest = {each.key: each for each in episodes}
+    for attempt in range(_ATTEMPTS):
+        try:
+            stored = await _import(connection, list(newest.values()))
+            return Stored(stored.written, len(episodes) - len(stored.written))
+        except (Superseded, errors.DeadlockDetected):
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError
+
+
+async def _import(connection: AsyncConnection[Any], episodes: Sequence[Episode]) -> Stored:
+    async with connection.transaction():
+        purges = await lock_and_read(connection, [each.tenant for each in episodes])
+        wanted = [
+            each
+            for each in episodes
+            if each.ended
+            > max(purges.get((each.tenant, user), -1) for user in ("", each.user_id or ""))
+        ]
+        runs = [TouchedRun(each.tenant, each.workflow_id, 0, 0) for each in wanted]
+        known = await known_times(connection, runs)
+        stored = await store_episodes(connection, wanted, known)
+        if await can_store_vectors(connection):
+            await keep_current(connection, [each for each in stored.written if each.key in known])
+    return stored
+
+
+async def embed_imported(
+    connection: AsyncConnection[Any], episodes: Sequence[Episode], embedder: Embedder
+) -> int:
+    """Store vectors of imported episodes; return how many have none: the worker fills them in."""
+    if not await can_store_vectors(connection):
+        return 0
+    texts = texts_of(episodes)
+    try:
+        model = await use_model(connection, embedder)
+        texts = await without_vector(connection, texts, model.id)
+        vectors = await asyncio.to_thread(embedder.embed, [each.text for each in texts])
+    except EmbeddingUnavailable:
+        return len(texts)
+    async with connection.transaction():
+        await put_vectors(connection, texts, vectors, model.id)
+    return 0

@@ -1,0 +1,101 @@
+"""Reads episodes back, one or many, and counts them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from memory.episodes.calls import unpack_calls
+from memory.episodes.record import Episode
+from memory.store.outbox import SQL, outbox_lag
+from memory.store.vectors import SQL as VECTORS
+from memory.store.vectors import count_missing
+
+AT_ONCE: Final = 500
+_LISTS: Final = ("concepts", "domains", "agents_used", "insights", "reference_ids")
+_RANKED: Final = ("concepts", "domains", "tools", "agents")
+
+
+def episode_of(row: Mapping[str, Any]) -> Episode:
+    """Return the episode of a row. Raises `ValueError` for damaged calls."""
+    lists = {name: tuple(row[name]) for name in _LISTS}
+    return Episode(**{**row, **lists, "calls": unpack_calls(row["calls"])})
+
+
+async def find_episodes(connection: AsyncConnection[Any], tenant: str, name: str) -> list[Episode]:
+    """Return the episodes of a tenant whose id, or workflow id, is `name`."""
+    is_id = name.removeprefix("-").isdecimal() and len(name) <= 20
+    wanted = {"tenant": tenant, "workflow_id": name, "id": int(name) if is_id else None}
+    if is_id and not -(2**63) <= int(name) < 2**63:
+        wanted["id"] = None
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(SQL["find"], wanted)
+        return [episode_of(row) for row in await cursor.fetchall()]
+
+
+async def all_episodes(
+    connection: AsyncConnection[Any], tenant: str | None = None, since: int = 0
+) -> AsyncIterator[list[Episode]]:
+    """Yield episodes that ended since a time (Unix ms), in the order of their keys, in lists."""
+    wanted: dict[str, Any] = {"tenant": tenant, "since": since, "limit": AT_ONCE}
+    wanted |= dict.fromkeys(("after_tenant", "after_id", "after_type"), "")
+    while True:
+        async with connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(SQL["episodes"], wanted)
+            found = [episode_of(row) for row in await cursor.fetchall()]
+        if not found:
+            return
+        yield found
+        last = found[-1]
+        wanted["after_tenant"] = last.tenant
+        wanted["after_id"], wanted["after_type"] = last.workflow_id, last.workflow_type
+
+
+async def memory_stats(
+    connection: AsyncConnection[Any], tenant: str | None = None, limit: int = 10
+) -> dict[str, Any]:
+    """Return the statistics of a tenant's memory, or of all (source 003), and of the store."""
+    of = {"tenant": tenant, "limit": limit}
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(SQL["totals"], of)
+        totals = dict(await cursor.fetchone() or {})
+    outcomes = dict(await (await connection.execute(SQL["outcomes"], of)).fetchall())
+    found: dict[str, Any] = {
+        "total_episodes": totals.pop("episodes"),
+        "success_rate": totals["successes"] / totals["finished"] if totals["finished"] else None,
+        **{name: _plain(value) for name, value in totals.items()},
+        "outcomes": outcomes,
+    }
+    for kind in _RANKED:
+        rows = await (await connection.execute(SQL[kind], of)).fetchall()
+        found[f"total_{kind}"] = rows[0][2] if rows else 0
+        found[f"most_common_{kind}"] = {name: count for name, count, _ in rows}
+    return found | await _store_stats(connection)
+
+
+async def _store_stats(connection: AsyncConnection[Any]) -> dict[str, Any]:
+    """Return what concerns all tenants: models, missing vectors, lag, bytes."""
+    lag = await outbox_lag(connection)
+    size = await (await connection.execute(SQL["size"])).fetchone()
+    has = await (await connection.execute(VECTORS["has_vectors"])).fetchone()
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(VECTORS["models"])
+        models = await cursor.fetchall()
+    for model in models:
+        row = await (await connection.execute(VECTORS["model"], model)).fetchone()
+        if row and has and has[0]:
+            model["missing"], model["of"] = await count_missing(connection, row[0])
+    return {
+        "vectors": bool(has and has[0]),
+        "models": models,
+        "outbox_rows": lag.rows,
+        "outbox_oldest_s": round(lag.oldest_s, 3),
+        "bytes": int(size[0]) if size else 0,
+    }
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if value is not None and not isinstance(value, int) else value

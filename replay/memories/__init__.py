@@ -1,0 +1,1 @@
+"""Evaluates a memory on files of recorded runs, and writes the report."""

@@ -1,0 +1,99 @@
+"""The results of an evaluation of the memory as plain data: figures, and sentences about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from memory.cases.case import Case
+from memory.cases.sequences import MOST_CALLS
+from memory.evaluation.methods import DEFAULT, LABELS
+from memory.evaluation.poisoning import MOST_CASES
+from memory.ranking.candidates import WINDOW
+from replay.evaluation.runs_file import RunsOfFile
+
+ASSUMPTIONS: Final = (
+    "a run is asked for after its first call; the rest of its tools is what is to be expected",
+    f"of a run the first {MOST_CALLS} calls after the first count",
+    f"poisoned cases are tried on the newest {MOST_CASES:,} runs of a domain",
+    f"the typical course of the default is that of the newest {WINDOW} cases after the same tool",
+    "a case helps if its tools are those that were called; no model was run with and without it",
+)
+_RIVALS: Final = ("memento", "memrl")
+
+
+def results(
+    source: str, cases: Sequence[Case], found: RunsOfFile, figures: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the results: counts, `all`, `new_tasks`, `evidence`, and sentences."""
+    tasks = {(case.kind, case.task) for case in cases if case.task}
+    counts = {
+        "source": source,
+        "runs": len(cases),
+        "calls": sum(len(case.calls) for case in cases),
+        "tasks": len(tasks),
+        "without_task": sum(not case.task for case in cases),
+        "with_query": sum(bool(case.query) for case in cases),
+        "with_reward": sum(case.reward is not None for case in cases),
+        "kinds": len({case.kind for case in cases}),
+        "without_call": len(found.runs) - len(cases),
+        "refused": len(found.refused),
+        "named": found.refused[:5],
+    }
+    return {
+        **counts,
+        **figures,
+        "methods": LABELS,
+        "conclusion": conclusion(figures),
+        "assumptions": list(ASSUMPTIONS),
+    }
+
+
+def conclusion(figures: Mapping[str, Any]) -> list[str]:
+    """Return what the figures say: with all cases, with the own task left out, of confidence."""
+    said = [
+        sentence
+        for key, words in (("all", "With all earlier runs"), ("new_tasks", "Own task left out"))
+        if (sentence := _column(figures[key], words))
+    ]
+    for key, words in (("all", "all earlier runs"), ("new_tasks", "the own task left out")):
+        evidence = figures["evidence"][key]
+        if evidence["guesses"]:
+            ratio = evidence["utility_ratio"]
+            times = "" if ratio is None else f", {ratio:.2f} times the utility at r = .7"
+            said.append(
+                f"Votes of {words} as evidence for confidence: log loss "
+                f"{evidence['log_loss_delta']:+.3f} nats a guess{_between(evidence)}{times}."
+            )
+    poisoned = figures["poisoning"]
+    if poisoned["memory"]["of"]:
+        said.append(
+            f"50 poisoned cases of one writer steered {poisoned['memory']['steered']:,} of "
+            f"{poisoned['memory']['of']:,} answers; a memory of the nearest case alone "
+            f"{poisoned['nearest']['steered']:,}."
+        )
+    return said or ["There is nothing to compare: one run of a kind has none before it."]
+
+
+def _column(methods: Mapping[str, Any], words: str) -> str:
+    own = methods[DEFAULT]
+    if own["edit"] is None:
+        return ""
+    ends = own["delta_edit_interval"]
+    between = "" if ends is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"
+    verdict = (
+        "too few tasks to say whether it helps" if ends is None
+        else "it helps" if ends[0] > 0.0
+        else "it does harm" if ends[1] < 0.0
+        else "no difference can be shown"
+    )  # fmt: skip
+    others = ", ".join(f"{name} {methods[name]['exact']:.1%}" for name in _RIVALS)
+    return (
+        f"{words}: edit similarity {own['edit']:.3f}, {own['delta_edit']:+.3f}{between} against "
+        f"typical: {verdict}; exact sequences {own['exact']:.1%} ({others})."
+    )
+
+
+def _between(evidence: Mapping[str, Any]) -> str:
+    ends = evidence["log_loss_interval"]
+    return "" if ends is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"

@@ -1,0 +1,130 @@
+-- What the memory has only where the database allows it. `headstart migrate` runs it every time;
+-- what exists is left as it is.
+
+-- name: has_episodes
+-- Whether the migration that this belongs to was applied.
+SELECT to_regclass('episodes') IS NOT NULL
+
+-- name: extensions
+-- Versions of the installed extensions.
+SELECT extname, extversion FROM pg_extension WHERE extname IN ('vector', 'btree_gin')
+
+-- name: create_btree_gin
+-- The tenant as the first column of a GIN index.
+CREATE EXTENSION IF NOT EXISTS btree_gin
+
+-- name: create_vector
+-- pgvector.
+CREATE EXTENSION IF NOT EXISTS vector
+
+-- name: has_gin
+-- Whether the GIN indexes are there, and whether they have the tenant.
+SELECT count(*) FILTER (WHERE indexdef LIKE '%(tenant, %') FROM pg_indexes
+WHERE indexname IN ('episodes_fuzzy', 'episodes_words')
+
+-- name: create_tenant_gin
+-- Within a tenant: containment of contexts, and words of queries.
+DROP INDEX IF EXISTS episodes_fuzzy;
+DROP INDEX IF EXISTS episodes_words;
+CREATE INDEX episodes_fuzzy ON episodes USING gin (tenant, context jsonb_path_ops);
+CREATE INDEX episodes_words ON episodes USING gin (tenant, words)
+
+-- name: create_plain_gin
+-- The same over all tenants: correct, and slower for small tenants beside large ones.
+CREATE INDEX IF NOT EXISTS episodes_fuzzy ON episodes USING gin (context jsonb_path_ops);
+CREATE INDEX IF NOT EXISTS episodes_words ON episodes USING gin (words)
+
+-- name: has_vectors
+-- Whether the table of vectors exists.
+SELECT to_regclass('episode_vectors') IS NOT NULL
+
+-- name: create_vectors
+-- One HNSW graph for a sixteenth of the tenants: small tenants are not lost among large ones, and
+-- a query never walks all. `v` is NULL where a text has no vector (no token). PLAIN: not
+-- compressed, because vectors do not shrink. HNSW of 12 and 40: half the CPU of 16 and 64 at nearly
+-- the same recall (docs/explanation/memory.md). Each partition has the policy too, in case somebody
+-- grants access to it: that of the parent does not apply there.
+CREATE TABLE episode_vectors (
+    tenant        text        NOT NULL CHECK (tenant <> ''),
+    episode       bigint      NOT NULL,
+    model         smallint    NOT NULL,
+    workflow_type text        NOT NULL,
+    outcome       text,
+    ended         timestamptz NOT NULL,
+    text_hash     bigint      NOT NULL,
+    v             halfvec(256),
+    PRIMARY KEY (tenant, episode, model)
+) PARTITION BY HASH (tenant);
+ALTER TABLE episode_vectors ALTER v SET STORAGE PLAIN;
+DO $$ BEGIN
+    FOR part IN 0..15 LOOP
+        EXECUTE format(
+            'CREATE TABLE episode_vectors_%s PARTITION OF episode_vectors '
+            'FOR VALUES WITH (MODULUS 16, REMAINDER %s)', part, part);
+        EXECUTE format('ALTER TABLE episode_vectors_%s ENABLE ROW LEVEL SECURITY', part);
+        EXECUTE format(
+            'CREATE POLICY tenant ON episode_vectors_%s '
+            'USING (tenant = current_setting(''headstart.tenant'', true))', part);
+    END LOOP;
+END $$;
+CREATE INDEX episode_vectors_type ON episode_vectors (tenant, workflow_type);
+CREATE INDEX episode_vectors_hnsw ON episode_vectors USING hnsw (v halfvec_cosine_ops)
+    WITH (m = 12, ef_construction = 40);
+ALTER TABLE episode_vectors ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON episode_vectors
+    USING (tenant = current_setting('headstart.tenant', true))
+
+-- name: missing_roles
+-- Which of the roles do not exist, in this order.
+SELECT wanted.name FROM unnest(
+    ARRAY['headstart_sink', 'headstart_worker', 'headstart_reader']
+) WITH ORDINALITY AS wanted (name, place)
+WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted.name)
+ORDER BY place
+
+-- name: create_headstart_sink
+-- COPY FROM is refused under row-level security, so the sink and the worker go round it.
+CREATE ROLE headstart_sink LOGIN NOSUPERUSER BYPASSRLS
+
+-- name: create_headstart_worker
+CREATE ROLE headstart_worker LOGIN NOSUPERUSER BYPASSRLS
+
+-- name: create_headstart_reader
+CREATE ROLE headstart_reader LOGIN NOSUPERUSER
+
+-- name: granted
+-- Whether the last of the grants was made.
+SELECT has_function_privilege(
+    'headstart_reader', 'memory_words(tsquery, integer, memory_filter)', 'EXECUTE')
+
+-- name: vectors_granted
+SELECT has_table_privilege('headstart_reader', 'episode_vectors', 'SELECT')
+
+-- name: grant
+-- On parents only, never on a partition.
+GRANT SELECT, INSERT ON episodic_events TO headstart_sink;
+GRANT INSERT ON episode_outbox TO headstart_sink;
+GRANT SELECT, INSERT, UPDATE ON sink_offsets TO headstart_sink;
+GRANT SELECT, DELETE ON episodic_events TO headstart_worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON episodes, episode_outbox, memory_models, memory_purges,
+    memory_policies, memory_profiles, memory_retrievals, memory_audit TO headstart_worker;
+GRANT SELECT ON episodes, memory_models, memory_profiles, memory_policies TO headstart_reader;
+GRANT SELECT, INSERT ON memory_retrievals TO headstart_reader;
+GRANT EXECUTE ON FUNCTION memory_words, memory_fuzzy TO headstart_reader, headstart_worker
+
+-- name: grant_vectors
+GRANT SELECT, INSERT, UPDATE, DELETE ON episode_vectors TO headstart_worker;
+GRANT SELECT ON episode_vectors TO headstart_reader
+
+-- name: events_have_policy
+-- Whether events are restricted for the reader.
+SELECT EXISTS (SELECT FROM pg_policy
+    WHERE polrelid = 'episodic_events'::regclass AND polname = 'tenant')
+
+-- name: restrict_events
+-- The reader sees the events of one tenant; roles that were given them before, all, as before.
+ALTER TABLE episodic_events ENABLE ROW LEVEL SECURITY;
+CREATE POLICY everyone ON episodic_events USING (true) WITH CHECK (true);
+CREATE POLICY tenant ON episodic_events AS RESTRICTIVE TO headstart_reader
+    USING (tenant = current_setting('headstart.tenant', true));
+GRANT SELECT ON episodic_events TO headstart_reader

@@ -1,0 +1,70 @@
+"""`memory evaluate` on small files: what it prints, writes, and refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from memory.cases.case import Case
+from tests.memory.run_cases import intents
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def lines(cases: Iterable[Case]) -> str:
+    found = []
+    for case in cases:
+        steps = [{"tool": call.tool, "args": dict(call.arguments)} for call in case.calls]
+        record: dict[str, Any] = {"steps": steps, "task_id": case.task, "reward": case.reward}
+        if case.query:
+            record["query"] = case.query
+        found.append(json.dumps(record))
+    return "\n".join(found) + "\n"
+
+
+def test_figures_report_and_lines_that_are_no_runs(run: Run, tmp_path: Path) -> None:
+    content = lines(intents(30)) + '{"steps": [{"args": {}}]}\nno json\n'
+    (tmp_path / "runs.jsonl").write_text(content)
+    ended = run("memory", "evaluate", "--runs", "runs.jsonl", "--processes", "1", "--json",
+                "--html", "r.html")  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "refused: runs.jsonl:31: steps[0].tool" in ended.stderr
+    assert "refused: runs.jsonl:32: not JSON" in ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["runs"], found["refused"], found["tasks"]) == (30, 2, 30)
+    for column in ("all", "new_tasks"):
+        for name in ("random", "typical", "memento", "memrl", "q", "memory"):
+            figures = found[column][name]
+            assert 0 <= figures["exact"] <= 1
+            assert len(figures["delta_edit_interval"]) == 2
+        assert found["evidence"][column]["guesses"] > 0
+    assert found["poisoning"]["memory"] == {"steered": 0, "of": 15}
+    page = (tmp_path / "r.html").read_text()
+    assert "Does the memory help?" in page
+    assert "http://" not in page
+
+
+def test_people_get_a_table_and_the_verdict(run: Run) -> None:
+    ended = run("memory", "evaluate", "--runs", "-", "--processes", "1", stdin=lines(intents(12)))
+    assert ended.returncode == 0, ended.stderr
+    assert "against typical" in ended.stdout.splitlines()[0]
+    assert "With all earlier runs: edit similarity" in ended.stderr
+
+
+def test_one_run_has_nothing_to_compare_with(run: Run) -> None:
+    ended = run("memory", "evaluate", "--runs", "-", "--processes", "1", "--json",
+                stdin=lines(intents(1)))  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["all"]["memory"]["edit"] is None
+
+
+def test_a_missing_file_and_one_without_runs_are_named(run: Run, tmp_path: Path) -> None:
+    ended = run("memory", "evaluate", "--runs", "gone.jsonl")
+    assert (ended.returncode, "no such file: gone.jsonl" in ended.stderr) == (1, True)
+    (tmp_path / "empty.jsonl").write_text("")
+    ended = run("memory", "evaluate", "--runs", "empty.jsonl")
+    assert (ended.returncode, "holds no run with a call" in ended.stderr) == (1, True)
+    assert run("memory", "evaluate").returncode == 2
