@@ -4,12 +4,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Files are shared out among processes, in the order of tests/conftest.py; each has a stack of its own
-# where it needs one.
-PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# where it needs one. One process more than cores, at most 4: tests of a whole system wait much.
+PROCESSES ?= $(shell n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
+PARALLEL ?= -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 SLOWEST ?= --durations=40
+# Each has an extra of the client, client/integrations/constraints-NAME.txt, and tests in
+# tests_integrations/NAME, with `-` as `_`; those of mcp are in mcp_proxy.
+INTEGRATIONS := langchain mcp openai-agents pydantic-ai claude-agent
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-apache chaos simulate soak docs lint lock clean
+.PHONY: help setup demo test test-apache test-integrations chaos simulate soak docs lint lock \
+  lock-integrations clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -32,6 +37,12 @@ test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 1
 	@$(BIN)/python -m kernels.loader
 	@TEST_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) tests/integration $(ARGS)
 
+test-integrations: setup ## agent frameworks, each in an environment of its own [ONLY=langchain]
+	@set -e; for name in $(or $(ONLY),$(INTEGRATIONS)); do \
+	  echo "== $$name"; sh tests_integrations/environment.sh $$name; \
+	  .venvs/$$name/bin/python -P -m pytest -c tests_integrations/pytest.ini \
+	    tests_integrations/$$(echo $$name | tr - _)* $(ARGS); done
+
 chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="--seconds 60"]
 	@$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),3) $(ARGS)
 
@@ -50,12 +61,20 @@ lint: setup ## ruff, mypy and import-linter
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-lock: ## resolve constraints.txt anew (needs uv: pip install uv)
+lock: setup ## resolve constraints.txt again
 	@mkdir -p .lock && sed '/^  "headstart",$$/d' pyproject.toml > .lock/pyproject.toml
-	uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
-	  --python-version 3.11 --all-extras .lock/pyproject.toml client/pyproject.toml \
-	  -o constraints.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+	  --python-version 3.11 --extra local --extra otlp --extra dev --extra compression --extra hiredis \
+	  .lock/pyproject.toml client/pyproject.toml -o constraints.txt
 	@rm -r .lock
 
+# claude-agent-sdk is built from its source: its wheels hold a program of 178 MB that no test starts.
+lock-integrations: setup ## resolve the environments of the integrations again [ONLY=langchain]
+	@for name in $(or $(ONLY),$(INTEGRATIONS)); do \
+	  $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+	    $$(if [ $$name = claude-agent ]; then echo --no-binary claude-agent-sdk --emit-build-options; fi) \
+	    --python-version 3.11 --extra $$name client/pyproject.toml tests_integrations/requirements.txt \
+	    -o client/integrations/constraints-$$name.txt || exit 1; done
+
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venvs .mypy_cache .ruff_cache .pytest_cache

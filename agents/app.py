@@ -110,7 +110,7 @@ class App(faust.App):  # type: ignore[misc]
 
 
 def new_app(group: str, config: WorkerConfig) -> App:
-    """Return an app of one consumer group. Settings that deviate from Faust's say why."""
+    """Return an app of one consumer group. Settings that deviate from Faust's give the reason."""
     app = App(
         group,
         broker=[f"kafka://{address}" for address in config.kafka.split(",")],

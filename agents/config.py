@@ -10,6 +10,7 @@ from typing import Protocol
 from faust.types import TP
 
 from agents.health.metrics import WorkerCounts
+from memory.embedding.choice import EmbeddingConfig
 from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
@@ -37,6 +38,12 @@ class WorkerConfig:
     """Seconds between two comparisons of Redis with the table; 0: never."""
     health: str = ""
     """Where it answers health checks, host:port; empty: it answers none."""
+    spans_topic: str = ""
+    """Topic from which the worker of spans reads; empty: none."""
+    memory: bool = True
+    """Whether the runs of stored events are noted for the memory worker."""
+    embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
+    """The embedding model of the memory worker."""
     weigh_floods: bool = True
     """Whether a user that floods is downweighted, and not only reported in a notice."""
     notices_days: float = 30.0

@@ -13,7 +13,7 @@ from agents.fatal import exit_fatally
 from agents.health.stall_guard import StallGuard, running_s
 from headstart.events.schema import new_id
 from processing.control.default_merging import ReportTuning
-from processing.state.tombstones import BURY_AFTER_S, BURY_STARTS_AFTER_S
+from processing.state.tombstones import MARKER_RETENTION_S, START_MARKER_RETENTION_S
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Tuning:
     """Of the rows of one checkpoint of a rebuild; each is published before the next is sent."""
     compared_rows: int = 100
     """Contexts that are compared with Redis in one step."""
-    delete_after_s: float = BURY_AFTER_S
-    delete_starts_after_s: float = BURY_STARTS_AFTER_S
+    delete_after_s: float = MARKER_RETENTION_S
+    delete_starts_after_s: float = START_MARKER_RETENTION_S
     """See `processing.state.tombstones`."""
     reports: ReportTuning = field(default_factory=ReportTuning)
 

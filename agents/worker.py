@@ -20,30 +20,53 @@ from agents.config import WorkerConfig
 from agents.health.log_epoch_watch import LogWatch
 from agents.health.probes import postgres_probe, redis_probe
 from agents.health.reporter import BROKER, HealthReporter
-from agents.storage.agent import EPISODES, HISTORY, sink_app
+from agents.memory.main import run_memory
+from agents.predictions.agent import predictions_app
+from agents.spans.agent import spans_app
+from agents.storage.agent import EPISODES, EVENTS_ONLY, HISTORY, sink_app
 from agents.storage.daily_partitions import create_partitions
 from agents.thresholds.agent import thresholds_app
 from headstart.kafka_producer import BrokerUnreachable
+from processing.worker_report import MEMORY, PREDICTIONS, SPANS
 from sinks.postgres.migrate import migrate
 from sinks.postgres.permissions import REFUSED, PermissionMissing
+from topics.catalogue import DECISIONS, MODELS
 from topics.epoch import Epoch, read_epoch
-from topics.kafka.admin import TopicsMissing
+from topics.kafka.admin import TopicsMissing, partition_counts
 
 log = structlog.get_logger()
 
 APPS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
-    "episodes": lambda config, epoch: sink_app(config, epoch, EPISODES),
+    "episodes": lambda config, epoch: sink_app(
+        config, epoch, EPISODES if config.memory else EVENTS_ONLY
+    ),
     "thresholds": thresholds_app,
     "history": lambda config, epoch: sink_app(config, epoch, HISTORY),
+    PREDICTIONS: predictions_app,
+    SPANS: spans_app,
 }
-"""Makes the app of each worker; registered here and nowhere else."""
+"""Makes the app of each worker that reads Kafka; registered here and nowhere else. The worker
+`memory` reads Postgres only: agents/memory/main.py."""
 
+_WITHOUT_POSTGRES: Final = ("thresholds", PREDICTIONS)
+"""Learning needs no Postgres."""
 _RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _COLLECT_S: Final = 10.0
 
 
 class DataDirectoryTaken(RuntimeError):
     """Another worker uses the data directory."""
+
+
+class SpansTopicMissing(TopicsMissing):
+    """The topic of spans does not exist; its owner is an OpenTelemetry Collector."""
+
+    def __init__(self, topic: str, kafka: str) -> None:
+        LookupError.__init__(
+            self,
+            f"the topic {topic} (HEADSTART_SPANS_TOPIC) does not exist on the broker at {kafka}; "
+            "the Collector's Kafka exporter creates it with its first spans, or you do",
+        )
 
 
 def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
@@ -54,13 +77,15 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
     # Faust warns that it may not create topics, as intended.
     logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.ERROR)
     with contextlib.closing(_lock(config.data / "worker.lock", wait=spare)):
+        if name == MEMORY:
+            return asyncio.run(run_memory(config))
         health = _health(name, config)
-        epoch = asyncio.run(_until_ready(name, config, health))
+        epoch, partitions = asyncio.run(_until_ready(name, config, health))
         # Until here `worker.retrying` reported its errors.
         logging.getLogger("aiokafka").setLevel(logging.WARNING)
         app = APPS[name](config, epoch)
         app.health = health
-        health.attach(app, epoch.partitions)
+        health.attach(app, partitions)
         _collect_rarely()
         app.task(_collect)
         app.log_watch = LogWatch(config.kafka, epoch) if epoch.volatile else None
@@ -77,7 +102,9 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
 
 
 def _health(name: str, config: WorkerConfig) -> HealthReporter:
-    if name == "thresholds":  # learning continues without Redis
+    if name == SPANS:
+        return HealthReporter(name, config, {}, needs=set())
+    if name in _WITHOUT_POSTGRES:  # learning continues without Redis
         return HealthReporter(name, config, {"redis": redis_probe(config.redis)}, needs=set())
     return HealthReporter(
         name, config, {"postgres": postgres_probe(config.postgres)}, needs={"postgres"}
@@ -132,23 +159,44 @@ def _is_at(path: Path, file: IO[str]) -> bool:
         return False
 
 
-async def _until_ready(name: str, config: WorkerConfig, health: HealthReporter) -> Epoch:
-    """Return the log epoch once broker and Postgres answer; log each time what is missing."""
+async def _until_ready(
+    name: str, config: WorkerConfig, health: HealthReporter
+) -> tuple[Epoch, int]:
+    """Return the log epoch, and the number of partitions of the worker's topic, once broker and
+    Postgres answer; log each time what is missing."""
     async with health.running():
         attempt = 0
         while True:
             try:
                 epoch = await read_epoch(config.kafka)
-                if name != "thresholds":  # learning needs no Postgres
+                if name == SPANS:
+                    return epoch, await _partitions_of(config.kafka, config.spans_topic)
+                if name == PREDICTIONS:
+                    await _require_topics(config.kafka, {DECISIONS.name, MODELS.name})
+                if name not in _WITHOUT_POSTGRES:
                     health.wait_for("migration")  # no limit on its duration
                     await _prepare_postgres(name, config.postgres)
-                return epoch
+                return epoch, epoch.partitions
             except (ConnectionError, TopicsMissing, PermissionMissing) as error:
                 delay = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
                 log.warning("worker.retrying", worker=name, reason=str(error), retry_s=delay)
                 health.wait_for(_missing(error), reason=" ".join(str(error).split()))
                 await asyncio.sleep(delay)
                 attempt += 1
+
+
+async def _partitions_of(kafka: str, topic: str) -> int:
+    """Return the number of partitions of a topic of spans. Raises `SpansTopicMissing`."""
+    found = (await partition_counts(kafka, [topic])).get(topic)
+    if not found:
+        raise SpansTopicMissing(topic, kafka)
+    return found
+
+
+async def _require_topics(kafka: str, names: set[str]) -> None:
+    """Raise `TopicsMissing` if a topic does not exist: it is newer than the installation."""
+    if missing := names - (await partition_counts(kafka, names)).keys():
+        raise TopicsMissing(kafka, missing)
 
 
 def _missing(error: Exception) -> str:

@@ -18,6 +18,7 @@ BENCHMARKS: Final = {
     "history": "cost of an event, from the first to the 20-millionth; in parts, with --data",
     "latency": "from emit() to a reader's mirror, at several loads",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
+    "memory": "recall and times of retrieval; cost of outbox, worker, embedding and storage",
     "noticing": "what notices cost the history worker, the pure part: CPU per event and value",
     "outage": "a million events while the broker is gone: growth of executor and shipper",
     "process": "threshold agent on a drained backlog, next to Faust, Quix and Kafka Streams",
@@ -27,6 +28,7 @@ BENCHMARKS: Final = {
     "scale": "cost of an event with 1 to 4 workers, 1 to 32 partitions, 100 to 1,000,000 contexts",
     "sink": "episode sink on a drained backlog, next to bare COPY, a staged one, and executemany",
     "skew": "simulated: the hottest partition's share, by partitions and skew of the workload",
+    "speculate": "what a tool call costs an agent: without a guess, and with one",
     "start": "a threshold worker's start to its first thresholds, empty and with a million rows",
 }
 EXAMPLES: Final = """examples:
@@ -36,6 +38,7 @@ EXAMPLES: Final = """examples:
   python -m bench footprint --seconds 240 --rate 5000
   python -m bench history --data /var/tmp/history --events 5000000   # four times: 20 million
   python -m bench queries --rows 1000000
+  python -m bench memory --json
 
 minutes, estimated for two quiet cores: queries 5, history 2 for five million events, scale 30
 (--vary workers 5, --vary held 8, --vary partitions 5, --vary contexts --repeat 1 4), footprint as
@@ -47,6 +50,7 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "seconds": (float, "footprint: how long the load lasts"),
     "rate": (int, "footprint: events per second"),
     "rows": (int, "queries: rows of the table"),
+    "part": (str, "memory: only `storing` or `retrieval`"),
     "data": (Path, "history: directory kept from run to run"),
     "learner": (str, "history, scale: the policy that learns"),
     "seeds": (int, "learn, skew: seeds per world"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 import timeit
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from typing import Any
 import orjson
 
 from bench.support.emit_process import FIELDS
-from bench.support.measuring import cpu_s, fresh_stack, say, shipping
+from bench.support.measuring import bench_command, cpu_s, echo, fresh_stack, shipping
 from headstart import Emitter, Scrubbing, SpoolSettings
 from headstart.scrubbing.scrubber import Scrubber
 
@@ -35,9 +34,9 @@ def run(kafka: str, count: int = 15_000) -> dict[str, Any]:
     with fresh_stack(kafka) as (addresses, folder):
         latencies = _latencies(addresses.kafka, folder, count)
         scrubbed, scrubbed_cpu = _shipped(addresses.kafka, folder, 10 * count, Scrubbing())
-        say(f"one shipper, scrubbing: {scrubbed:,.0f} events/s, {scrubbed_cpu:.1f} us of CPU each")
+        echo(f"one shipper, scrubbing: {scrubbed:,.0f} events/s, {scrubbed_cpu:.1f} us of CPU each")
         plain, plain_cpu = _shipped(addresses.kafka, folder, 10 * count, Scrubbing("off"))
-        say(f"one shipper, not scrubbing: {plain:,.0f} events/s, {plain_cpu:.1f} us of CPU each")
+        echo(f"one shipper, not scrubbing: {plain:,.0f} events/s, {plain_cpu:.1f} us of CPU each")
     return {
         **latencies,
         "shipped_events_per_s": round(scrubbed),
@@ -67,7 +66,7 @@ def _latencies(kafka: str, folder: Path, count: int) -> dict[str, Any]:
     for name, times in taken.items():
         for label, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999)):
             figures[f"{name}_{label}_us"] = round(_quantile(times, share) / 1000, 1)
-        say(f"{name}: {[figures[f'{name}_{label}_us'] for label in ('p50', 'p99', 'p999')]} us")
+        echo(f"{name}: {[figures[f'{name}_{label}_us'] for label in ('p50', 'p99', 'p999')]} us")
     if "otel_end" not in taken:
         figures["otel"] = "not installed: pip install opentelemetry-sdk"
     for ratio, name, to in (
@@ -89,10 +88,11 @@ def _timed(
 ) -> list[int]:
     """Return the nanoseconds that each call took, of processes that run at the same time."""
     environment = _environment(folder)
-    argv = [sys.executable, "-P", "-m", "bench.support.emit_process"]
     running = [
         subprocess.Popen(
-            [*argv, kind, kafka, str(count), str(threads), pace],
+            bench_command(
+                "bench.support.emit_process", kind, kafka, str(count), str(threads), pace
+            ),
             env=environment,
             stdout=subprocess.PIPE,
         )

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from bench.support.measuring import frames, say
+from bench.support.measuring import echo, frames
 from learners.registry import policy
 from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
@@ -72,7 +72,7 @@ def run(count: int = 200_000, against: str | None = None) -> dict[str, Any]:
         if against:
             figures[name]["us_there"] = round(middle["there"], 2)
             figures[name]["ratio"] = round(middle["there"] / middle["here"], 2)
-        say(f"{name}: {figures[name]}")
+        echo(f"{name}: {figures[name]}")
     return figures
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import headstart
 from bench.support.backlog_run import BacklogSample, look
-from bench.support.measuring import family_cpu_s, resident_mb, say, shipping
+from bench.support.measuring import echo, family_cpu_s, resident_mb, shipping
 from bench.support.paced_load import FORK, Load, emit, paced
 from bench.support.trend import trend
 from deploy.local import StackConfig
@@ -31,11 +31,11 @@ from processing.worker_report import WORKERS
 EXECUTORS: Final = 4
 LEAD_S: Final = 2.0
 LOOK_S: Final = 1.0
-SAY_S: Final = 30.0
+PROGRESS_S: Final = 30.0
 PATIENCE_S: Final = 300.0
 GOAL_MB: Final = 400.0
 FLAT_MB: Final = 4.0
-"""Growth in ten minutes that is no growth: a hundredth of the goal."""
+"""Growth in ten minutes that counts as none: a hundredth of the goal."""
 TEN_MINUTES_S: Final = 600.0
 FIRST_PORT: Final = 27_300
 """Of the workers' health addresses; the kernel gives higher ones to connections."""
@@ -52,7 +52,7 @@ def run(kafka: str, seconds: float = TEN_MINUTES_S, rate: int = 10_000) -> dict[
         system = System(
             StackConfig(data=path / "stack", kafka=kafka),
             environment={"HEADSTART_HEALTH": f"{HOST}:{FIRST_PORT}"},
-            say=say,
+            echo=echo,
         )
         with system:
             return _measured(system, path / "spool", seconds, Load("", rate, EXECUTORS), kafka)
@@ -69,11 +69,11 @@ def _measured(
     ]
     samples, before = _watch(system, spool, begin, seconds)
     after = _counted(system, spool)
-    emitted = sum(_told(pipe) for pipe in pipes)
+    emitted = sum(_received(pipe) for pipe in pipes)
     lag = asyncio.run(total_lag(system.addresses, system.epoch.number))
     table = {name: _judged(found, seconds) for name, found in samples.items()}
     if system.supervisor.restarts:
-        say("a worker was started again: what an event costs is not known")
+        echo("a worker was started again: what an event costs is not known")
     else:
         for name, spent in _spent(before, after).items():
             table.setdefault(name, {})["cpu_us"] = spent
@@ -102,8 +102,8 @@ def _start(kafka: str, load: Load, number: int, begin: float, seconds: float) ->
     return mine
 
 
-def _told(pipe: Connection) -> int:
-    """Return what an executor says. Raises `TimeoutError`, and `EOFError` where it ended."""
+def _received(pipe: Connection) -> int:
+    """Return an executor's count. Raises `TimeoutError`, and `EOFError` if it has ended."""
     if not pipe.poll(PATIENCE_S):
         raise TimeoutError(f"an executor has not ended {PATIENCE_S:.0f} s after the load")
     return int(pipe.recv())
@@ -112,7 +112,7 @@ def _told(pipe: Connection) -> int:
 def _execute(
     pipe: Connection, kafka: str, load: Load, number: int, begin: float, seconds: float
 ) -> None:
-    """Emit this executor's share; say how many were emitted in time."""
+    """Emit this executor's share; send how many were emitted in time."""
     emitted = 0
     with headstart.Emitter(kafka) as emitter:
         for context, event in paced(load, number, begin, begin + seconds):
@@ -127,18 +127,18 @@ def _watch(
     """Return every process's samples, and what had been done half a minute after the beginning."""
     samples: Samples = {}
     before: Mapping[str, BacklogSample] = {}
-    said = begin
+    reported_at = begin
     while (now := time.monotonic()) < begin + seconds:
         system.check()
-        if not before and now > begin + min(SAY_S, seconds / 4):
+        if not before and now > begin + min(PROGRESS_S, seconds / 4):
             before = _counted(system, spool)
         for name, process in _processes(system, spool).items():
-            with suppress(OSError):  # it has just ended; the supervisor will say so
+            with suppress(OSError):  # it has just ended; the supervisor will report it
                 samples.setdefault(name, []).append((now - begin, resident_mb(process)))
-        if now > said + SAY_S:
-            said = now
+        if now > reported_at + PROGRESS_S:
+            reported_at = now
             last = {name: round(found[-1][1]) for name, found in samples.items()}
-            say(f"{now - begin:.0f} s: {last} MB")
+            echo(f"{now - begin:.0f} s: {last} MB")
         time.sleep(max(0.0, now + LOOK_S - time.monotonic()))
     return samples, before
 

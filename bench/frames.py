@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from bench.support.emit_process import FIELDS
-from bench.support.measuring import cpu_s, fresh_stack, say, shipping
+from bench.support.measuring import cpu_s, echo, fresh_stack, shipping
 from headstart import Emitter
 from topics.catalogue import EVENTS
 from topics.kafka.reader import read_records, topic_state
@@ -39,7 +39,7 @@ def run(kafka: str, count: int = 10_000) -> dict[str, Any]:
             raise RuntimeError(f"{sum(sizes)} of {count} events are on the log")
         figures[f"{label}_events_per_frame"] = round(sum(sizes) / len(sizes), 1)
         figures[f"{label}_shipper_cpu_us"] = round(cpu_us, 1)
-        say(f"{label}: {sum(sizes)} events in {len(sizes)} frames, {cpu_us:.0f} us of CPU each")
+        echo(f"{label}: {sum(sizes)} events in {len(sizes)} frames, {cpu_us:.0f} us of CPU each")
     return figures
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from bench.support.backlog_run import BacklogSample, Workers, cost, drain
-from bench.support.measuring import CONTEXTS, PARTITIONS, events, produce, say
+from bench.support.measuring import CONTEXTS, PARTITIONS, echo, events, produce
 from bench.support.trend import trend
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
@@ -61,7 +61,7 @@ def run(
 def _part(addresses: Addresses, home: Path, count: int, learner: str) -> list[Stretch]:
     asyncio.run(prepare(addresses, PARTITIONS))
     begin = sum(asyncio.run(topic_state(addresses.kafka, EVENTS.name)).end.values())
-    say(f"{count:,} events after {begin:,}")
+    echo(f"{count:,} events after {begin:,}")
     # Compressed, or twenty million would be 10 GB.
     made = events(count, begin=begin, spool=SPOOL)
     asyncio.run(produce(addresses.kafka, made, compression="zstd"))
@@ -69,7 +69,7 @@ def _part(addresses: Addresses, home: Path, count: int, learner: str) -> list[St
     kept = home / "history.jsonl"
     with kept.open("ab") as file:
         for stretch in _stretches(looks, begin, min(STRETCH, count // AT_LEAST)):
-            say(f"  up to event {stretch['event']:,.0f}: {stretch['cpu_us']:.2f} us of CPU each")
+            echo(f"  up to event {stretch['event']:,.0f}: {stretch['cpu_us']:.2f} us of CPU each")
             file.write(orjson.dumps(stretch) + b"\n")
     return [orjson.loads(line) for line in kept.read_bytes().splitlines()]
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import headstart
-from bench.support.measuring import say
+from bench.support.measuring import echo
 from bench.support.paced_load import CONTEXTS, FORK, WORKFLOW_TYPES, Load, context, emit, paced
 from bench.support.repeating import repeated
 from deploy.local import StackConfig
@@ -59,7 +59,7 @@ def run(kafka: str, repeat: int = REPEAT) -> dict[str, Any]:
             found = _quantiles(_measured(kafka, load))
             prefix = f"{load.name}_" if load.name else ""
             figures |= {f"{prefix}{name}": value for name, value in found.items()}
-            say(f"round {number + 1}, {load}: {found}")
+            echo(f"round {number + 1}, {load}: {found}")
         return figures
 
     return {
@@ -85,14 +85,14 @@ def _measured(kafka: str, load: Load) -> list[float] | None:
     with TemporaryDirectory(prefix="headstart-bench-") as folder:
         path = Path(folder)
         os.environ |= {"HEADSTART_SPOOL": str(path / "spool"), "HEADSTART_SHIPPER": "process"}
-        said: list[str] = []
-        system = System(StackConfig(data=path / "stack", kafka=kafka), say=said.append)
+        messages: list[str] = []
+        system = System(StackConfig(data=path / "stack", kafka=kafka), echo=messages.append)
         with system:
-            said.clear()
+            messages.clear()
             found = _timed(system.addresses.kafka, system.addresses.redis, load)
             system.check()
-            for line in said:  # of a worker that ended meanwhile: no load was too high
-                say(line)
+            for line in messages:  # of a worker that ended meanwhile: no load was too high
+                echo(line)
             return found
 
 

@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from bench.support.learner_goals import goals
-from bench.support.measuring import say
+from bench.support.measuring import echo
 from bench.support.trace_share import airline_of_tau_bench, hindsight, predictions
 from bench.support.worlds import LENGTH, WORLDS, BenchWorld, WorldEvent, abrupt_drift
 from demo.traces import read_runs
@@ -52,7 +52,7 @@ def run(
     found = {}
     for name in policies or POLICIES:
         learner = policy(name)
-        say(name)
+        echo(name)
         figures = in_worlds(learner, drawn, chosen)
         if runs:
             figures |= on_traces(learner, runs, orders)
@@ -137,20 +137,28 @@ def _on_target(learner: Any) -> Callable[[int], float]:
 
 
 def on_traces(learner: Policy, runs: Sequence[Any], orders: Iterable[int]) -> dict[str, float]:
-    """Return mean share over orders of the runs: all of them, and airline of tau-bench only."""
+    """Return mean share over orders of the runs: all of them, and airline of tau-bench only.
+
+    Once as the predictor returns them, once with the evidence in its confidences; the share is of
+    the same hindsight.
+    """
     figures = {}
     for name, some in (("traces", list(runs)), ("airline", airline_of_tau_bench(runs))):
         for r in (0.5, 0.7):
-            shares = [_trace_share(learner, predictions(some, seed, r)) for seed in orders]
-            figures[f"{name}, r {r}"] = round(fmean(shares), 4)
-            figures[f"{name}, r {r}, worst"] = round(min(shares), 4)
+            plain = [predictions(some, seed, r) for seed in orders]
+            best = list(map(hindsight, plain))
+            better = [predictions(some, seed, r, evidence=True) for seed in orders]
+            for kind, streams in (("", plain), (", evidence", better)):
+                earned = [_earned(learner, judged) for judged in streams]
+                shares = [one / most for one, most in zip(earned, best, strict=True)]
+                figures[f"{name}{kind}, r {r}"] = round(fmean(shares), 4)
+                figures[f"{name}{kind}, r {r}, worst"] = round(min(shares), 4)
     return figures
 
 
-def _trace_share(learner: Policy, judged: Sequence[JudgedOutcome]) -> float:
+def _earned(learner: Policy, judged: Sequence[JudgedOutcome]) -> float:
     decided = started(ReferenceReplay(learner), judged)
-    earned = sum(worth(each) for each, yes in zip(judged, decided, strict=True) if yes)
-    return earned / hindsight(judged)
+    return sum(worth(each) for each, yes in zip(judged, decided, strict=True) if yes)
 
 
 def speed(learner: Policy, rounds: int = 400, count: int = 100) -> dict[str, float]:

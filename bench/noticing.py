@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from bench.support.measuring import say
+from bench.support.measuring import echo
 from learners.registry import policy
 from processing.config import LearningConfig
 from processing.notices import Key, NoticeState, take, watchable
@@ -53,7 +53,7 @@ def run(count: int = 100_000, repeat: int = 5) -> dict[str, Any]:
             "spread": [round(each / values, 2) for each in (min(noticing), max(noticing))],
             "us_per_value_anyway": round(statistics.median(e.rows for e in found) / values, 2),
         }
-        say(f"fetches of {fetch}: {figures[f'fetches of {fetch}']}")
+        echo(f"fetches of {fetch}: {figures[f'fetches of {fetch}']}")
     return figures
 
 

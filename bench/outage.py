@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from bench.support.emit_process import FIELDS
-from bench.support.measuring import fresh_stack, resident_mb, say, shipping
+from bench.support.measuring import bench_command, echo, fresh_stack, resident_mb, shipping
 from headstart import Emitter
 
 WARM: Final = 1_000
@@ -29,14 +29,14 @@ def run(kafka: str, count: int = 1_000_000) -> dict[str, Any]:
     """Return the figures: resident megabytes before and at most."""
     with TemporaryDirectory(prefix="headstart-bench-spool-") as spool, ExitStack() as broker:
         addresses, _folder = broker.enter_context(fresh_stack(kafka))
-        argv = [sys.executable, "-P", "-m", "bench.outage", addresses.kafka, spool, str(count)]
+        argv = bench_command("bench.outage", addresses.kafka, spool, str(count))
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as executor:
             assert executor.stdin is not None
             assert executor.stdout is not None
             executor.stdout.readline()
             shipper = shipping(Path(spool))
             warm = {executor.pid: resident_mb(executor.pid), shipper: resident_mb(shipper)}
-            say(f"warm: executor {warm[executor.pid]:.1f} MB, shipper {warm[shipper]:.1f} MB")
+            echo(f"warm: executor {warm[executor.pid]:.1f} MB, shipper {warm[shipper]:.1f} MB")
             broker.close()
             executor.stdin.write(b"\n")
             executor.stdin.flush()
@@ -50,7 +50,7 @@ def run(kafka: str, count: int = 1_000_000) -> dict[str, Any]:
     names = {"executor": executor.pid, "shipper": shipper}
     figures = {f"{name}_warm_mb": round(warm[pid], 1) for name, pid in names.items()}
     grown = {f"{name}_growth_mb": round(most[pid] - warm[pid], 1) for name, pid in names.items()}
-    say(f"growth: {grown}; {waiting / 1e6:.0f} MB wait on disk")
+    echo(f"growth: {grown}; {waiting / 1e6:.0f} MB wait on disk")
     return {
         **figures,
         **grown,

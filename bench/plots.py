@@ -12,7 +12,7 @@ from math import ceil, floor, log10
 from pathlib import Path
 from typing import Final
 
-from bench.support.measuring import say
+from bench.support.measuring import echo
 from bench.support.worlds import LENGTH, WORLDS, WorldEvent, abrupt_drift, sigma
 from headstart.calibration import logit
 from learners.registry import policy
@@ -145,7 +145,7 @@ def main() -> None:
     }  # fmt: skip
     for name, svg in drawn.items():
         (FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")
-        say(f"docs/plots/{name}.svg")
+        echo(f"docs/plots/{name}.svg")
 
 
 if __name__ == "__main__":

@@ -21,10 +21,11 @@ from bench.anchors.plain_faust import GROUP
 from bench.anchors.quix_streams import quix_streams
 from bench.support.measuring import (
     Running,
+    bench_command,
+    echo,
     frames,
     fresh_stack,
     produce,
-    say,
     wait_until,
     worker_environment,
 )
@@ -92,7 +93,7 @@ def run(kafka: str, count: int = 2_000_000, repeat: int = REPEAT) -> dict[str, A
         ],
         "cases": cases,
         "framing": "JSON events of about 480 bytes, one context level; one event per record in "
-        "filled batches unless said otherwise; every side on the same topic, one after the other",
+        "filled batches unless noted otherwise; every side on the same topic, one after the other",
         "broker": kafka,
     }
 
@@ -101,7 +102,7 @@ def _case(
     kafka: str, case: ProcessCase, count: int, repeat: int, *, anchors: bool
 ) -> dict[str, Any]:
     events = round(count * case.share / case.per_record) * case.per_record
-    say(f"{case.name}: {events:,} events, {case.contexts:,} contexts, {case.learner}, on {kafka}")
+    echo(f"{case.name}: {events:,} events, {case.contexts:,} contexts, {case.learner}, on {kafka}")
     described = {name: value for name, value in case._asdict().items() if name != "share"}
     figures = repeated(lambda _: _measured(kafka, case, events, anchors=anchors), repeat)
     return {**described, "events": events, **figures}
@@ -129,7 +130,7 @@ def _measured(
         for name, value in found.items()
     }
     found |= {"events_per_s": ours, **ratios}
-    say(f"  {found}")
+    echo(f"  {found}")
     return found
 
 
@@ -182,10 +183,7 @@ async def _last_commit(kafka: str) -> float:
 
 def _plain_faust(addresses: Addresses, folder: Path) -> float:
     """Return the events/s of plain Faust over its first writes."""
-    argv = [
-        sys.executable, "-P", "-m", "bench.anchors.plain_faust", addresses.kafka,
-        str(folder / "plain-data"),
-    ]  # fmt: skip
+    argv = bench_command("bench.anchors.plain_faust", addresses.kafka, str(folder / "plain-data"))
     with Running(folder, "plain", argv, {}):
         wait_until(lambda: _end(asyncio.run(_plain_state(addresses.kafka))) >= PLAIN_EVENTS)
     return asyncio.run(_write_rate(addresses.kafka))

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, get_args
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from bench.support.measuring import say
+from bench.support.measuring import echo
 from deploy.local import Stack, StackConfig
 from headstart.events.schema import EventType
 from sinks.connections import connect_postgres
@@ -105,13 +105,6 @@ QUERIES: Final = {
         " WHERE tool_id = %(tool)s AND timestamp > %(since)s AND timestamp <= %(until)s",
         "idx_episodic_tool_time",
     ),
-    "situations like this one": Query(
-        # All matches, then the newest: else the planner scans back in time until it has found
-        # twenty, which takes longer the rarer the situation is.
-        f"WITH found AS MATERIALIZED ({_COLUMNS} WHERE data -> 'context' @> %(context)s::jsonb"
-        " AND tenant = %(tenant)s) SELECT * FROM found ORDER BY timestamp DESC LIMIT 20",
-        "idx_episodic_data_context",
-    ),
     "newest of a frequent kind": Query(f"{_NEWEST} %(frequent)s {_FIRST}", None),
     "newest of a rare kind": Query(f"{_NEWEST} %(rare)s {_FIRST}", "idx_episodic_rare_type_time"),
     "newest of a tenant": Query(
@@ -172,7 +165,7 @@ async def _load(connection: Connection, place: QueriedContext, until: int) -> No
         async with connection.transaction():
             await _store(connection, lines)
     await connection.execute("VACUUM ANALYZE episodic_events")
-    say(f"{until:,} episodes, loaded and analysed in {time.monotonic() - begun:.0f} s")
+    echo(f"{until:,} episodes, loaded and analysed in {time.monotonic() - begun:.0f} s")
 
 
 async def _store(connection: Connection, lines: bytes) -> None:
@@ -241,7 +234,7 @@ async def _query(
         async with _without(connection, query.index):
             p50, p95 = await _timed(connection, query, place, SLOW_SAMPLES)
         found |= {"p50_ms_without": round(p50, 2), "p95_ms_without": round(p95, 2)}
-    say(f"{found}")
+    echo(f"{found}")
     return found
 
 
@@ -284,7 +277,7 @@ async def _indexes(connection: Connection, place: QueriedContext) -> list[dict[s
                 "bytes_per_row": round(float(size) / place.rows, 1),
             }
         )
-        say(f"{found[-1]}")
+        echo(f"{found[-1]}")
     return found
 
 

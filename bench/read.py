@@ -23,7 +23,7 @@ from typing import Any, Final
 import orjson
 import redis
 
-from bench.support.measuring import quantile, resident_mb, say
+from bench.support.measuring import echo, quantile, resident_mb
 from deploy.local import Stack, StackConfig
 from headstart.keys import context_paths, redis_key
 from headstart.thresholds.reader import Thresholds
@@ -44,7 +44,7 @@ def run() -> dict[str, Any]:
         with Stack(config) as stack:
             url = stack.addresses.redis
             asyncio.run(_publish(url, [context(number) for number in range(CONTEXTS)]))
-            say(f"{CONTEXTS} contexts with all levels above them in Redis")
+            echo(f"{CONTEXTS} contexts with all levels above them in Redis")
             figures = {**_hits(url), **_misses(url)}
             figures |= {**_changes(url), **_memory(url)}
     return {**figures, "contexts": CONTEXTS, "framing": "get() of a mapping, three levels"}
@@ -100,9 +100,9 @@ def _hits(url: str) -> dict[str, float]:
             found.append(between - begun)
         stats = reader.stats()
     p50, p99 = quantile(found, 0.5) * 1e6, quantile(found, 0.99) * 1e6
-    say(f"mirror hit: p50 {p50:.2f} us, p99 {p99:.2f} us; {stats['misses']} misses")
+    echo(f"mirror hit: p50 {p50:.2f} us, p99 {p99:.2f} us; {stats['misses']} misses")
     bare = quantile(lookups, 0.5) * 1e6
-    say(f"the same four keys looked up in a dict: p50 {bare:.2f} us")
+    echo(f"the same four keys looked up in a dict: p50 {bare:.2f} us")
     return {
         "mirror_p50_us": round(p50, 2),
         "dict_p50_us": round(bare, 2),
@@ -142,7 +142,7 @@ def _misses(url: str) -> dict[str, float]:
         misses = reader.stats()["misses"]
     bare.close()
     ours, theirs = statistics.median(took) * 1e6, statistics.median(plain) * 1e6
-    say(f"miss: {ours:.0f} us, bare HMGET {theirs:.0f} us (medians; {misses} misses)")
+    echo(f"miss: {ours:.0f} us, bare HMGET {theirs:.0f} us (medians; {misses} misses)")
     return {
         "miss_p50_us": round(ours, 1),
         "miss_ratio": round(ours / theirs, 2),
@@ -165,7 +165,7 @@ def _changes(url: str) -> dict[str, float]:
         "bare_subscriber_p99_ms": quantile(plain, 0.99),
     }
     figures = {name: round(seconds * 1e3, 2) for name, seconds in figures.items()}
-    say(f"change read, and received by a bare subscriber: {figures}")
+    echo(f"change read, and received by a bare subscriber: {figures}")
     return figures
 
 
@@ -239,7 +239,7 @@ def _memory(url: str) -> dict[str, float]:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600
     )
     megabytes = float(ran.stdout)
-    say(f"{CONTEXTS} contexts: {megabytes:.1f} MB")
+    echo(f"{CONTEXTS} contexts: {megabytes:.1f} MB")
     return {"memory_10000_contexts_mb": round(megabytes, 1)}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench.support.measuring import frames, say
+from bench.support.measuring import echo, frames
 from processing.records.batch import RecordBatch
 from processing.records.decode import decode_record
 from replay.execution.runner import Backtest, named, run_backtest
@@ -37,11 +37,11 @@ def run(_kafka: str = "", events: int = EVENTS_COUNT) -> dict[str, Any]:
     """Return the figures; reading is of a file, so no broker is needed."""
     with TemporaryDirectory(prefix="headstart-bench-") as folder:
         file = Path(folder) / "log.jsonl.zst"
-        say(f"writing {events} events")
+        echo(f"writing {events} events")
         write(file, events)
-        say("reading and decoding alone")
+        echo("reading and decoding alone")
         reading = _read_alone(file)
-        say(", ".join(POLICIES))
+        echo(", ".join(POLICIES))
         judging = _judge(file)
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / _MB
     return {

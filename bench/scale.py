@@ -1,7 +1,7 @@
 """How the cost of an event changes with workers, partitions and contexts.
 
 Each case has a broker and a drained backlog of its own. Beside the rate stands the CPU time an
-event: on cores that several processes share, it alone says what more cores would give.
+event: on cores that several processes share, it alone shows what more cores would give.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from bench.support.backlog_run import BacklogSample, Workers, cost, drain
 from bench.support.cpu_quota import share
-from bench.support.measuring import events, fresh_stack, produce, say
+from bench.support.measuring import echo, events, fresh_stack, produce
 from bench.support.repeating import Round, medians, ratio
 
 REPEAT: Final = 3
@@ -121,9 +121,9 @@ def _measured(kafka: str, case: ScaleCase, count: int, learner: str) -> Round:
         try:
             found = cost(_warm(case, drain(addresses, folder, number, workers)))
         except ValueError as error:
-            say(f"{case}: {error}")
+            echo(f"{case}: {error}")
             return {"events_per_s": None, "cpu_us": None, "largest_worker_mb": None}
-    say(f"{case}: {found.events_per_s:,.0f} events/s, {found.cpu_us:.1f} us of CPU each")
+    echo(f"{case}: {found.events_per_s:,.0f} events/s, {found.cpu_us:.1f} us of CPU each")
     return {
         "events_per_s": round(found.events_per_s),
         "cpu_us": round(found.cpu_us, 2),
@@ -138,7 +138,7 @@ def _to_be_had(case: ScaleCase) -> bool:
         with share(case.cores):
             return True
     except PermissionError as error:
-        say(f"{case} left out: {error}")
+        echo(f"{case} left out: {error}")
         return False
 
 

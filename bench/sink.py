@@ -24,10 +24,10 @@ from psycopg import AsyncConnection
 
 from bench.support.measuring import (
     Running,
+    echo,
     events,
     fresh_stack,
     produce,
-    say,
     worker_environment,
 )
 from bench.support.repeating import ratio, repeated
@@ -63,7 +63,7 @@ Connection = AsyncConnection[Any]
 
 def run(kafka: str, count: int = 400_000, repeat: int = REPEAT) -> dict[str, Any]:
     """Return the medians of several rounds, ratios of each round's own figures among them."""
-    say(f"{count:,} events, one event per record, on {kafka}")
+    echo(f"{count:,} events, one event per record, on {kafka}")
     return {
         **repeated(lambda number: _round(kafka, count, number), repeat),
         "framing": "one event per record in filled batches; anchors: prebuilt blocks of as many "
@@ -87,7 +87,7 @@ def _round(kafka: str, count: int, number: int) -> dict[str, float | None]:
         **{f"{name}_rows_per_s": round(rate) for name, rate in anchors.items()},
         "rows_per_batch": batch,
     }
-    say(f"round {number + 1}: {found}")
+    echo(f"round {number + 1}: {found}")
     return found
 
 

@@ -12,7 +12,7 @@ from random import Random
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from bench.support.measuring import say
+from bench.support.measuring import echo
 from processing.records.partitioner import partition_for
 
 TENANTS, TYPES = 200, 25
@@ -71,7 +71,7 @@ def run(seeds: int = SEEDS) -> dict[str, Any]:
                     "partitions_worth": round(1 / median(shares), 1),
                 }
             )
-            say(f"{table[-1]}")
+            echo(f"{table[-1]}")
     return {
         "table": table,
         "seeds": seeds,

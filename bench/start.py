@@ -1,8 +1,8 @@
 """From the start of a threshold worker to its first threshold: an empty table, and a full one.
 
 The full table is rows of the default learner in the changelog, none on the worker's own disk; every
-partition then has one event to learn from. The clock runs from the worker's start until Redis shows
-what came of each of them.
+partition then has one event to learn from. The clock runs from the worker's start until Redis has
+the threshold of each of them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from agents.producer import BatchProducer
 from bench.support.measuring import (
     PARTITIONS,
     Running,
+    echo,
     fresh_stack,
-    say,
     wait_until,
     worker_environment,
 )
@@ -57,7 +57,7 @@ def run(kafka: str, count: int = 1_000_000, repeat: int = REPEAT) -> dict[str, A
 
     def both(number: int) -> dict[str, float]:
         found = {"empty_s": _started(kafka, 0), "restored_s": _started(kafka, count)}
-        say(f"round {number + 1}, {count:,} rows: {found}")
+        echo(f"round {number + 1}, {count:,} rows: {found}")
         return found
 
     return {

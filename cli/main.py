@@ -1,6 +1,6 @@
 """The command line of the service. Each command is in the module of its name.
 
-Exit codes: 0 done, 1 failed (one line on stderr says why and what to do), 2 wrong usage,
+Exit codes: 0 done, 1 failed (one line on stderr gives the reason and what to do), 2 wrong usage,
 130 interrupted.
 """
 
@@ -36,7 +36,7 @@ COMMANDS = {
     ),
     "worker": CommandSpec(
         "cli.system.worker:worker",
-        "Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.",
+        "Run a worker: events to Postgres, outcomes to thresholds, decisions to shared models.",
     ),
     "backtest": CommandSpec(
         "cli.analysis.backtest:backtest",
@@ -53,6 +53,10 @@ COMMANDS = {
     "experiment": CommandSpec(
         "cli.analysis.experiment:experiment",
         "Compare what the arms of an experiment earned with the calls executors started.",
+    ),
+    "predict": CommandSpec(
+        "cli.prediction.group:app",
+        "Predictors of tool calls: evaluate them; shared models: list, reset, verify.",
     ),
     "export": CommandSpec(
         "cli.data.export:export",
@@ -101,7 +105,10 @@ COMMANDS = {
     "learner": CommandSpec(
         "cli.thresholds.learner:app", "The policy of each context: choose, list."
     ),
-    "memory": CommandSpec("cli.data.memory:app", "The episodic memory."),
+    "memory": CommandSpec(
+        "cli.memory.group:app",
+        "The episodic memory: search, evaluate, statistics, episodes, export and import, events.",
+    ),
     "events": CommandSpec("cli.data.events:app", "The events on the log."),
     "dead-letters": CommandSpec(
         "cli.data.dead_letters:app", "Records that workers refused: list, show, replay, drop."

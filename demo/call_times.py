@@ -1,4 +1,4 @@
-"""How long calls took: as the runs record it, else as the demo declares it; which, is said.
+"""Durations of calls: as recorded in the runs, else as declared by the demo, and which it is.
 
 A run records when a call began and returned. What a miss wastes no run records, because the guessed
 call was never made: there stands a multiple of the mean duration recorded of its tool.
@@ -37,13 +37,20 @@ class CallTimes:
         self._declared = declared
         self._recorded: dict[str, tuple[float, int]] = {}
 
-    def of_guess(self, guessed: str, actual: Step | None, before: Step | None) -> CallTime:
+    def of_guess(
+        self,
+        guessed: str,
+        actual: Step | None,
+        before: Step | None,
+        right: bool | None = None,
+    ) -> CallTime:
         """Return what a guess of a tool is worth.
 
-        `actual`: the call that was made (None: the run ended), `before`: the one before it.
+        `actual`: the call that was made (None: none was), `before`: the one before it. `right`:
+        whether the guess was right; None: if the tool is the same.
         """
-        drawn = self._declared.draw(guessed)  # always, so that a seed says the same of each guess
-        hit = actual is not None and actual.tool == guessed
+        drawn = self._declared.draw(guessed)  # always, so that a seed gives the same for each guess
+        hit = actual is not None and (actual.tool == guessed if right is None else right)
         duration = recorded_ms(actual) if actual is not None and hit else None
         mean = self._mean(guessed)
         if actual is not None and hit and actual.error:
@@ -63,8 +70,8 @@ class CallTimes:
             return CallTime(drawn, f"{FAILED}; {DECLARED}", failed=True)
         what = "the mean recorded duration of its tool" if assumed else "the call's duration"
         ratio = self._declared.cost_per_gain
-        said = f"{FAILED}, and wastes {ratio:.3g} times {what}"
-        return CallTime(self._latency(took), said, failed=True)
+        description = f"{FAILED}, and wastes {ratio:.3g} times {what}"
+        return CallTime(self._latency(took), description, failed=True)
 
     def of_call(self, step: Step) -> float:
         """Return how long a call took, in ms."""

@@ -42,7 +42,7 @@ def compare(judged: Sequence[JudgedGuess]) -> dict[str, Any]:
     """Return the best policy, its lead with an interval, timelines, contexts and confidences.
 
     Amounts are in milliseconds, places in time in seconds since the first prediction. The winner
-    is one of `POLICIES`; the best constant of hindsight is no policy that anybody could have had.
+    is one of `POLICIES`; the best constant is known in hindsight only, so it is not a policy.
     Guesses that no policy could have started are counted (`not_startable`), and in no other figure.
     """
     rows = sorted(startable(judged), key=lambda each: (each.at, each.workflow))

@@ -16,11 +16,12 @@ from typing import Any
 
 import headstart
 from demo.call_times import CallTimes, recorded_ms
-from demo.predictor import PredictedCall, Predictor
+from demo.next_calls import CallGuesser, GuessedStep, with_arguments
+from demo.predictor import PredictedTool
 from demo.repeated import Repeats
 from demo.synthetic_world import SyntheticRun, synthetic_runs
 from demo.tool_latency import LatencyModel
-from demo.traces import END, AgentRun, BrokenLine, Step, read_runs
+from demo.traces import BrokenLine, Step, TraceRun, read_runs
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,13 @@ class Assignment:
 
 @dataclass(frozen=True)
 class DemoWorkflow:
-    """A run with the context that it belongs to."""
+    """A run with the context that it belongs to. `run`: what was recorded of it, if it was."""
 
     workflow_type: str
     domain: str
     user: str
     steps: tuple[Step, ...]
+    run: TraceRun | None = None
 
 
 def workflows(work: Assignment, started: float) -> Iterator[DemoWorkflow]:
@@ -59,7 +61,7 @@ def workflows(work: Assignment, started: float) -> Iterator[DemoWorkflow]:
             """The demo has reported it already."""
 
         repeats = Repeats()
-        runs = filter(repeats.first, read_runs(work.traces, ignore))
+        runs = filter(repeats.first, read_runs(work.traces, ignore, with_content=True))
         for run in itertools.islice(runs, work.executor, None, work.executors):
             yield _traced(run)
         return
@@ -73,21 +75,27 @@ def workflows(work: Assignment, started: float) -> Iterator[DemoWorkflow]:
         yield _synthetic(synthetic)
 
 
-def _traced(run: AgentRun) -> DemoWorkflow:
-    return DemoWorkflow(run.source, run.domain, run.agent_model, run.steps)
+def _traced(run: TraceRun) -> DemoWorkflow:
+    return DemoWorkflow(run.source, run.domain, run.agent_model, run.steps, run)
 
 
 def _synthetic(run: SyntheticRun) -> DemoWorkflow:
     return DemoWorkflow(run.workflow_type, run.domain, run.user, run.steps)
 
 
-def failed_prediction(guess: PredictedCall, *, started: bool) -> dict[str, Any]:
-    """Return the prediction in the completion of a failed call: a right guess is not a hit then.
+def stated_outcome(
+    guessed: GuessedStep, guess: PredictedTool, *, started: bool, failed: bool
+) -> dict[str, Any] | None:
+    """Return the prediction in a completion if the two names do not give its outcome; else None.
 
-    Also if it was not started: the log is evaluated under policies that would have started it.
+    A right guess of a call that failed is not a hit, also if it was not started: the log is
+    evaluated under policies that would have started it. Of whole calls, the arguments count too.
     """
-    prediction = {"tool_id": guess.tool, "was_correct": False, "speculated": started}
-    return {**prediction, "failed": True} if started else prediction
+    correct = guessed.right and not failed
+    if guessed.step is not None and correct == (guessed.step.tool == guess.tool):
+        return None
+    prediction = {"tool_id": guess.tool, "was_correct": correct, "speculated": started}
+    return {**prediction, "failed": True} if started and failed else prediction
 
 
 class Executor:
@@ -97,9 +105,9 @@ class Executor:
         self, work: Assignment, emitter: headstart.Emitter, thresholds: headstart.Thresholds
     ) -> None:
         self._work, self._emitter, self._thresholds = work, emitter, thresholds
-        self._predictor = Predictor()
+        self._guesser = CallGuesser()
         self._times = CallTimes(LatencyModel(work.seed, work.executor, work.cost_ratio))
-        self._started = self._said = time.monotonic()
+        self._started = self._printed_at = time.monotonic()
         self.emitted = self.calls = 0
 
     def execute(self, number: int, workflow: DemoWorkflow) -> None:
@@ -112,22 +120,29 @@ class Executor:
             "user_id": workflow.user,
             "agent_id": f"executor-{self._work.executor}",
         }
-        counts = f"{workflow.workflow_type}/{workflow.domain}"
-        history: list[str] = []
         before: Step | None = None
-        for index, step in enumerate(workflow.steps):
+        for index, guessed in enumerate(self._steps(workflow)):
             task = {**place, "task_id": str(index)}
-            guess = self._predictor.predict(counts, history)
+            guess = guessed.guess
             started = guess is not None and self._decide(task, workflow.domain, guess)
-            self._complete(task, workflow.domain, step, guess, before, started=started)
-            self._times.learn(step)
-            before = step
-            self._predictor.learn(counts, history, step.tool)
-            history.append(step.tool)
-        self._predictor.learn(counts, history, END)
+            self._complete(task, workflow.domain, guessed, before, started=started)
+            if guessed.step is not None:
+                self._times.learn(guessed.step)
+                before = guessed.step
         self._emit(place, "workflow_complete", {"outcome": "success"})
 
-    def _decide(self, task: dict[str, str], domain: str, guess: PredictedCall) -> bool:
+    def _steps(self, workflow: DemoWorkflow) -> Iterator[GuessedStep]:
+        """Yield the calls of a workflow, and the replies at which a whole call was guessed."""
+        counts = f"{workflow.workflow_type}/{workflow.domain}"
+        if workflow.run is None or with_arguments(workflow.run) is None:
+            named = self._guesser.named(counts, workflow.steps)
+            yield from (each for each in named if each.step is not None)
+            return
+        for each in self._guesser.steps(counts, workflow.run):
+            if each.step is not None or each.guess is not None:
+                yield each
+
+    def _decide(self, task: dict[str, str], domain: str, guess: PredictedTool) -> bool:
         """Speculate, suggest or only watch; the prediction is logged in any case.
 
         Return whether the guessed call is started.
@@ -154,29 +169,34 @@ class Executor:
         self,
         task: dict[str, str],
         domain: str,
-        step: Step,
-        guess: PredictedCall | None,
+        guessed: GuessedStep,
         before: Step | None,
         *,
         started: bool,
     ) -> None:
+        step, guess = guessed.step, guessed.guess
         prediction: dict[str, Any] | None = None
-        if guess is None:
-            result: dict[str, Any] = {"execution_time_ms": self._times.of_call(step)}
-        else:
-            latency, assumed, _, failed = self._times.of_guess(guess.tool, step, before)
-            if failed:
-                prediction = failed_prediction(guess, started=started)
-            took = recorded_ms(step)
+        result: dict[str, Any] = {}
+        if guess is not None:
+            latency, assumed, _, failed = self._times.of_guess(
+                guess.tool, step, before, guessed.right
+            )
+            prediction = stated_outcome(guessed, guess, started=started, failed=failed)
+            took = None if step is None else recorded_ms(step)
             result = {
                 "execution_time_ms": latency.execution_ms if took is None else took,
                 "gain_ms": latency.gain_ms,
                 "cost_ms": latency.cost_ms,
                 "assumed": assumed,
             }
+        elif step is not None:
+            result = {"execution_time_ms": self._times.of_call(step)}
         data = {"context": {"domain": domain}, "result": result}
         if prediction is not None:
             data["prediction"] = prediction
+        if step is None:
+            self._emit(task, "task_complete", data, success=True)
+            return
         self._emit(task, "task_complete", data, tool_id=step.tool, success=not step.error)
         self.calls += 1
 
@@ -186,12 +206,12 @@ class Executor:
         ahead = self.emitted / self._work.events_per_s - (time.monotonic() - self._started)
         if ahead > 0:
             time.sleep(ahead)
-        if time.monotonic() - self._said > 1.0:
-            self.say(done=False)
+        if time.monotonic() - self._printed_at > 1.0:
+            self.print_progress(done=False)
 
-    def say(self, *, done: bool) -> None:
+    def print_progress(self, *, done: bool) -> None:
         """Print one line of progress."""
-        self._said = time.monotonic()
+        self._printed_at = time.monotonic()
         line = {"emitted": self.emitted, "calls": self.calls, "done": done}
         print(json.dumps(line), flush=True)
 
@@ -208,7 +228,7 @@ def main() -> None:
         for number, workflow in enumerate(workflows(work, started)):
             executor.execute(number, workflow)
         emitter.flush()
-        executor.say(done=True)
+        executor.print_progress(done=True)
 
 
 if __name__ == "__main__":

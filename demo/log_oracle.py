@@ -64,7 +64,7 @@ def _take(
     if event["event_type"] == "speculation_start":
         starts[task] = event
     elif event["event_type"] == "task_complete":
-        reading.calls += 1
+        reading.calls += "tool_id" in event  # a reply is no call, but its guess has an outcome
         start = starts.pop(task, None)
         if start is not None:
             _judge(reading, start, event, offset, levels)
@@ -101,5 +101,5 @@ def _judge(
 
 def _is_hit(prediction: dict[str, Any], event: dict[str, Any]) -> bool:
     """Return whether a guess was right (docs/reference/event-contract.md, "Outcome")."""
-    said = event["data"].get("prediction", {}).get("was_correct")
-    return bool(prediction["tool_id"] == event["tool_id"] if said is None else said)
+    declared = event["data"].get("prediction", {}).get("was_correct")
+    return bool(prediction["tool_id"] == event["tool_id"] if declared is None else declared)

@@ -20,7 +20,7 @@ _START: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedCall:
+class PredictedTool:
     """The likeliest next tool; `confidence` in [0, 1] is the probability the predictor gives it."""
 
     tool: str
@@ -50,7 +50,7 @@ class _Counts:
             self.leaders.append(tool)
 
 
-class Predictor:
+class ToolPredictor:
     """Interpolated back-off over the last two tool names, one set of counts per domain.
 
     P of order k is (count + P of order k-1) / (total + 1), from order 0 (every call of the domain)
@@ -62,7 +62,7 @@ class Predictor:
     def __init__(self) -> None:
         self._domains: dict[str, dict[tuple[str, ...], _Counts]] = {}
 
-    def predict(self, domain: str, history: Sequence[str]) -> PredictedCall | None:
+    def predict(self, domain: str, history: Sequence[str]) -> PredictedTool | None:
         """Return the guess after `history` (a run's tools so far), None when it is the end.
 
         Of equally likely tools the first by name wins: a repeated run makes the same guesses.
@@ -73,7 +73,7 @@ class Predictor:
         # P of a lower order is below 1, less than one count: only leaders of the highest can win.
         uniform = _uniform(orders)
         confidence, tool = min((-_probability(t, orders, uniform), t) for t in orders[-1].leaders)
-        return None if tool == END else PredictedCall(tool, -confidence)
+        return None if tool == END else PredictedTool(tool, -confidence)
 
     def learn(self, domain: str, history: Sequence[str], actual: str) -> None:
         """Count that `actual` (a tool, or `END`) followed `history`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from demo.traces import AgentRun
+from demo.traces import TraceRun
 
 
 class Repeats:
@@ -21,7 +21,7 @@ class Repeats:
         self._others: set[bytes] = set()
         self.dropped = self.differing = 0
 
-    def first(self, run: AgentRun) -> bool:
+    def first(self, run: TraceRun) -> bool:
         """Return whether a run counts, because it was not there before."""
         own = (run.source, run.domain, run.agent_model, run.task_id, run.trial)
         identity = _digest(own if run.run_id is None else (run.run_id,))
@@ -37,8 +37,8 @@ class Repeats:
         return True
 
     @property
-    def said(self) -> Iterator[str]:
-        """What was found, in sentences."""
+    def sentences(self) -> Iterator[str]:
+        """The counts of repeated runs, in sentences."""
         if self.dropped:
             yield f"{self.dropped} runs are there more than once, and count once"
         if self.differing:

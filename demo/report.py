@@ -13,8 +13,8 @@ from demo.comparison import LEARNED
 from demo.invariants import Invariant
 from replay.files.output import Target, write_file
 from replay.results.charts import Axis, ChartLine, Column, Mark, chart, legend, nice_ticks
+from replay.results.conclusion import amount, caveats
 from replay.results.page import bars, document, figure, reliability
-from replay.results.summary import amount, caveats
 
 CONTEXTS_SHOWN: Final = 6
 """Contexts that are shown at once; the others unfold."""
@@ -54,13 +54,13 @@ def verdict(found: Found) -> str:
         f"{found['workflows']:,} workflows, each judged under every policy"
     )
     won = f"{_title(found['winner'])} won by {amount(found['lead'])}"
-    other = _told(found["against"]) + ", the next best" * (found["winner"] == LEARNED)
+    other = _policy_name(found["against"]) + ", the next best" * (found["winner"] == LEARNED)
     ideal = f"hindsight {constant(found)}"
     return (
         f'<section class="verdict {kind}"><h1>{escape(title)}</h1>'
         f'<p class="headline"><strong>{escape(won)}</strong>'
         f"<span>over {escape(other)}{escape(interval(ends))}</span></p>"
-        f'<p class="says">{escape(sentence(found))}</p>{bars(found, ideal)}'
+        f'<p class="conclusion">{escape(sentence(found))}</p>{bars(found, ideal)}'
         '<p class="soft">Bars: time that right guesses saved minus time that wrong ones wasted. '
         "Thin lines: 95 % intervals, by bootstrap over workflows. Dashed: the one threshold for "
         "all contexts that earned most, which is only known in hindsight. No tool was called: the "
@@ -73,22 +73,22 @@ def sentence(found: Found) -> str:
     policies, winner, against = found["policies"], found["winner"], found["against"]
     ends, own = found["lead_interval"], policies[LEARNED]
     chance = ", which may be chance" if ends is None or ends[0] <= 0.0 else ""
-    said = (
+    text = (
         f"{_title(winner)} earned {amount(policies[winner]['utility'])}, {amount(found['lead'])} "
-        f"more than {_told(against)}{interval(ends)}{chance}"
+        f"more than {_policy_name(against)}{interval(ends)}{chance}"
     )
     rest = [
-        f"{_told(name)} {_earned(each['utility'])}"
+        f"{_policy_name(name)} {_earned(each['utility'])}"
         for name, each in policies.items()
         if name not in (winner, against)
     ]
-    said += f"; {', '.join(rest)}."
+    text += f"; {', '.join(rest)}."
     if own["hit_rate"] is not None:
-        said += (
+        text += (
             f" Of {own['hits'] + own['misses']:,} guesses that were started "
             f"{own['hit_rate']:.0%} were right."
         )
-    return " ".join([said, _hindsight(found), *caveats(found)])
+    return " ".join([text, _hindsight(found), *caveats(found)])
 
 
 def _earned(utility: float) -> str:
@@ -110,7 +110,7 @@ def _hindsight(found: Found) -> str:
 def interval(ends: Sequence[float] | None) -> str:
     """Return an interval in words, in brackets."""
     if ends is None:
-        return " (too few workflows to say how surely)"
+        return " (too few workflows for an interval)"
     return f" (95 % interval: {amount(ends[0])} to {amount(ends[1])})"
 
 
@@ -120,11 +120,11 @@ def constant(found: Found) -> str:
 
 
 def _title(name: str) -> str:
-    text = _told(name)
+    text = _policy_name(name)
     return text[0].upper() + text[1:]
 
 
-def _told(name: str) -> str:
+def _policy_name(name: str) -> str:
     return {
         LEARNED: "learned thresholds",
         "always": "starting every guess",

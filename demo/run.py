@@ -19,6 +19,7 @@ from demo.accounting import summarise
 from demo.comparison import compare
 from demo.executor import Assignment
 from demo.invariants import Figures, check_invariants, gather
+from demo.next_calls import GuessedRuns, with_arguments
 from demo.redis_watcher import RedisWatcher
 from demo.repeated import Repeats
 from demo.traces import BrokenLine, TraceError, read_runs
@@ -62,7 +63,7 @@ class DemoResult:
     """The data of the report (`demo.report`), without `settings`."""
 
 
-def check_traces(config: DemoConfig, say: Callable[[str], None]) -> None:
+def check_traces(config: DemoConfig, echo: Callable[[str], None]) -> None:
     """Read the trace file once: name its broken lines, or refuse them. Raises `TraceError`."""
     if config.traces is None:
         return
@@ -71,21 +72,23 @@ def check_traces(config: DemoConfig, say: Callable[[str], None]) -> None:
 
     def name(broken: BrokenLine) -> None:
         refused.append(f"{shown}:{broken.line_number}: {broken.reason}")
-        say(f"{refused[-1]}; skipped")
+        echo(f"{refused[-1]}; skipped")
 
     calls = runs = 0
-    repeats = Repeats()
-    for run in read_runs(config.traces, None if config.refuse_broken else name):
+    repeats, guessed = Repeats(), GuessedRuns()
+    broken = None if config.refuse_broken else name
+    for run in read_runs(config.traces, broken, with_content=True):
         if not repeats.first(run):
             continue
         runs, calls = runs + 1, calls + len(run.steps)
+        guessed.count(whole=with_arguments(run) is not None)
     if not runs:
         first = f": all {len(refused)} lines were refused; the first: {refused[0]}"
         raise TraceError(f"{shown} holds no runs{first if refused else ''}")
     left = f"; {len(refused)} lines refused" if refused else ""
-    say(f"{shown}: {runs} runs, {calls} tool calls{left}")
-    for said in repeats.said:
-        say(f"{shown}: {said}")
+    echo(f"{shown}: {runs} runs, {calls} tool calls{left}")
+    for sentence in (*guessed.sentences, *repeats.sentences):
+        echo(f"{shown}: {sentence}")
 
 
 def run_demo(
@@ -93,15 +96,15 @@ def run_demo(
     addresses: Addresses,
     epoch: int,
     check: Callable[[], None],
-    say: Callable[[str], None],
+    echo: Callable[[str], None],
 ) -> DemoResult:
     """Run the workload on a running system. `check` raises if a part of it died."""
     tenant = f"demo-{secrets.token_hex(4)}"
     begun = time.monotonic()
     begin = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
     with RedisWatcher(addresses.redis, tenant) as watcher:
-        emitted = _run_executors(config, addresses, tenant, epoch, check, say)
-        say("executors are done; draining")
+        emitted = _run_executors(config, addresses, tenant, epoch, check, echo)
+        echo("executors are done; draining")
         if lag := wait_drained(addresses, epoch, check, DRAIN_S):
             raise TimeoutError(f"the workers did not process {lag} records within {DRAIN_S:.0f} s")
         end = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
@@ -148,7 +151,7 @@ def _run_executors(
     tenant: str,
     epoch: int,
     check: Callable[[], None],
-    say: Callable[[str], None],
+    echo: Callable[[str], None],
 ) -> int:
     """Run the executors until they finish; return how many events they emitted."""
     group = ProcessGroup(config.data.resolve())
@@ -157,16 +160,20 @@ def _run_executors(
             _spawn(group, config, addresses, tenant, number) for number in range(config.executors)
         ]
         group.launched()
-        said = last = 0.0
+        reported_at = last = 0.0
         while any(child.alive for child in children):
             time.sleep(0.2)
             check()
-            if time.monotonic() - said >= 2.0:
+            if time.monotonic() - reported_at >= 2.0:
                 emitted = sum(_progress(child)["emitted"] for child in children)
-                rate = max(0.0, (emitted - last) / (time.monotonic() - said)) if said else 0.0
-                said, last = time.monotonic(), emitted
+                rate = (
+                    max(0.0, (emitted - last) / (time.monotonic() - reported_at))
+                    if reported_at
+                    else 0.0
+                )
+                reported_at, last = time.monotonic(), emitted
                 lag = asyncio.run(total_lag(addresses, epoch))
-                say(f"{emitted} events emitted, {rate:.0f}/s, {lag} records waiting")
+                echo(f"{emitted} events emitted, {rate:.0f}/s, {lag} records waiting")
         for child in children:
             child.finish(1.0, "see its log")
         return sum(_progress(child)["emitted"] for child in children)

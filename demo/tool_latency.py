@@ -1,6 +1,6 @@
 """Declared tool latencies: what a call takes, what a hit saves, what a miss wastes.
 
-For the synthetic workload, and for recorded runs that say no durations (`call_times`). They are
+For the synthetic workload, and for recorded runs without durations (`call_times`). They are
 accounted, never slept.
 """
 

@@ -1,8 +1,9 @@
-"""Recorded agent runs as a prediction source: guesses of the demo's predictor and their outcomes.
+"""Recorded agent runs as a prediction source: guesses before their calls, and their outcomes.
 
-The back-off predictor learns from the runs in the file's order; gain and cost follow from recorded
-durations, else from declared ones (`demo.call_times`). Contexts: domain, + previous tool, + the one
-before. For filters, a run's source is its tenant, and its domain also its workflow type.
+Whole calls are guessed where runs have arguments, else names (`demo.next_calls`), learned in the
+file's order; gain and cost follow from recorded durations, else from declared ones
+(`demo.call_times`). Contexts: domain, + previous tool, + the one before. For filters, a run's
+source is its tenant, and its domain also its workflow type.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.call_times import FAILED, CallTime, CallTimes
-from demo.predictor import PredictedCall, Predictor
+from demo.next_calls import CallGuesser
+from demo.predictor import PredictedTool
 from demo.repeated import Repeats
 from demo.tool_latency import DEFAULT_COST_RATIO, LatencyModel
-from demo.traces import END, AgentRun, BrokenLine, Step, read_runs
+from demo.traces import BrokenLine, Step, TraceRun, read_runs
 from headstart.experiments import workflow_group
 from headstart.keys import context_paths
 from learners.outcome import Outcome
@@ -54,12 +56,12 @@ class TraceHistory:
             raise NothingThere(f"{why}; docs/reference/files.md has the form of a run")
         return [0]
 
-    def _runs(self, notes: Notes) -> Iterator[AgentRun]:
+    def _runs(self, notes: Notes, *, with_content: bool = False) -> Iterator[TraceRun]:
         def broken(line: BrokenLine) -> None:
             notes.refused += 1
             notes.named.append(f"{name_of(self.file)}:{line.line_number}: {line.reason}")
 
-        return read_runs(self.file, broken)
+        return read_runs(self.file, broken, with_content=with_content)
 
     def predictions(
         self,
@@ -68,40 +70,36 @@ class TraceHistory:
         basis: Basis,
     ) -> Iterator[tuple[Sequence[ReadPrediction], float]]:
         """Yield the guess before every call of every run."""
-        predictor, times = Predictor(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
+        guesser, times = CallGuesser(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
         untimed, repeats, unmet = 0, Repeats(), self.reading.scales.named
         with json_lines(self.file) as lines:
             count = max(1, sum(1 for _, line in lines if line.strip()))
-        for number, run in enumerate(self._runs(notes)):
+        for number, run in enumerate(self._runs(notes, with_content=True)):
             notes.records += 1
             if not repeats.first(run):
                 continue
             if not self.reading.range.holds(run.started_at):
                 untimed += run.started_at is None
+                notes.outside += 1
                 continue
             judged, found = self._chosen(run), list[ReadPrediction]()
             group = workflow_group(f"{number}")
-            history: list[str] = []
             before: Step | None = None
-            for step in (*run.steps, None):
-                actual = END if step is None else step.tool
+            for step, guess, right, tools in guesser.steps(run.domain, run):
                 notes.events += 1
-                guess = predictor.predict(run.domain, history)
                 if guess is not None:
-                    time = times.of_guess(guess.tool, step, before)
+                    time = times.of_guess(guess.tool, step, before, right)
                     if judged:
-                        outcome = self._outcome(guess, actual, time, basis)
-                        paths = _paths(run.domain, history)
+                        outcome = self._outcome(guess, right, time, basis)
+                        paths = _paths(run.domain, tools)
                         found.append(ReadPrediction(run.source, paths, outcome, group))
                         notes.predictions += 1
                         unmet.discard(guess.tool)
                     else:
                         notes.filtered += 1
-                predictor.learn(run.domain, history, actual)
                 if step is not None:
                     times.learn(step)
                     before = step
-                history.append(actual)
             yield found, number / count
         notes.scaled += self.reading.scales.named - unmet
         if notes.refused:
@@ -109,14 +107,17 @@ class TraceHistory:
                 f"{name_of(self.file)}: {notes.records} runs accepted, {notes.refused} lines "
                 "refused"
             )
-        notes.warnings += [f"{name_of(self.file)}: {said}" for said in repeats.said]
+        notes.warnings += [f"{name_of(self.file)}: {sentence}" for sentence in repeats.sentences]
         if untimed:
-            notes.warnings.append(f"{untimed} runs say no time, so they are in no range of time")
+            notes.warnings.append(f"{untimed} runs have no time, so they are in no range of time")
+        notes.warnings += [
+            f"{name_of(self.file)}: {sentence}" for sentence in guesser.runs.sentences
+        ]
 
-    def _outcome(self, guess: PredictedCall, actual: str, time: CallTime, basis: Basis) -> Outcome:
+    def _outcome(self, guess: PredictedTool, right: bool, time: CallTime, basis: Basis) -> Outcome:
         """Return the outcome of a guess, and count the basis of its gain and cost in `basis`."""
         # A failed call is not a hit: starting it early would have saved nothing.
-        correct, given = guess.tool == actual and not time.failed, self.reading.assumed
+        correct, given = right and not time.failed, self.reading.assumed
         outcome = Outcome(
             guess.confidence, correct, gain=time.latency.gain_ms, cost=time.latency.cost_ms
         )
@@ -138,7 +139,7 @@ class TraceHistory:
             basis.assume(FAILED)
         return self.reading.scales.applied(outcome, guess.tool)
 
-    def _chosen(self, run: AgentRun) -> bool:
+    def _chosen(self, run: TraceRun) -> bool:
         """Return whether a run is evaluated. The predictor learns from the others, too."""
         chosen = self.reading.chosen
         return (

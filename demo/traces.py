@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from demo.step_content import InvalidContent, run_content, step_content
 from headstart.events.schema import FIRST_MS, LAST_MS
 from replay.files.json_lines import json_lines
 from replay.files.times import LONGEST_CALL_MS, iso_ms, refuse_other_units
+from topics.spans.storable import may_hold_surrogates, repaired_texts
 
 END: Final = "<end>"
 """The next tool at the end of a run; never a tool's name."""
@@ -34,10 +36,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRun:
+class TraceRun:
     """One agent's run: its model, task (and repetition), and calls.
 
     `started_at`: Unix milliseconds, None where the source has no time; `run_id`: None for none.
+    `content`: of each step what the demo does not use (`step_content`), and of the run the
+    messages after its last step; empty unless requested.
     """
 
     source: str
@@ -48,6 +52,7 @@ class AgentRun:
     steps: tuple[Step, ...]
     started_at: int | None = None
     run_id: str | None = None
+    content: tuple[Mapping[str, object], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,15 @@ class BrokenLine:
 
 
 def read_runs(
-    path: str | PathLike[str], on_broken: Callable[[BrokenLine], object] | None = None
-) -> Iterator[AgentRun]:
+    path: str | PathLike[str],
+    on_broken: Callable[[BrokenLine], object] | None = None,
+    *,
+    with_content: bool = False,
+) -> Iterator[TraceRun]:
     """Yield the runs of a file in its order: JSONL, or CSV with a row per call.
 
-    Skips empty lines. `path`: as `replay.files.input.local_file` returns it.
+    Skips empty lines. `path`: as `replay.files.input.local_file` returns it;
+    `with_content`: whether runs keep arguments, results and messages.
 
     A broken line (not JSON, a field missing or of the wrong type) is passed to `on_broken` and
     skipped; without `on_broken` it raises `TraceError`. A file that cannot be opened raises
@@ -75,7 +84,7 @@ def read_runs(
             if not line.strip():
                 continue
             try:
-                yield _run(line)
+                yield _run(line, with_content)
             except _Broken as broken:
                 # Of CSV a run is several lines: the one of the step that is wrong is named.
                 at = number
@@ -95,16 +104,19 @@ class _Broken(Exception):
         self.step = step
 
 
-def _run(line: bytes) -> AgentRun:
+def _run(line: bytes, with_content: bool = False) -> TraceRun:
     try:
-        record = json.loads(line.decode())
+        text = line.decode()
+        record = json.loads(text)
+        if may_hold_surrogates(text):
+            record = repaired_texts(record)
     except (ValueError, RecursionError) as error:
         raise _Broken(f"not JSON ({error})") from error
     if not isinstance(record, dict):
         raise _Broken(f"a run must be an object, not {type(record).__name__}")
     started_at, steps = _time(record, "started_at"), _steps(record)
     _check_times(started_at, steps)
-    return AgentRun(
+    return TraceRun(
         source=_text(record, "source"),
         domain=_text(record, "domain"),
         agent_model=_text(record, "agent_model"),
@@ -113,7 +125,21 @@ def _run(line: bytes) -> AgentRun:
         steps=steps,
         started_at=started_at,
         run_id=_run_id(record),
+        content=_content(record) if with_content else (),
     )
+
+
+def _content(record: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
+    found = list[Mapping[str, object]]()
+    for index, step in enumerate(record["steps"]):
+        try:
+            found.append(step_content(step, f"steps[{index}]"))
+        except InvalidContent as invalid:
+            raise _Broken(str(invalid), index) from invalid
+    try:
+        return (*found, run_content(record))
+    except InvalidContent as invalid:
+        raise _Broken(str(invalid)) from invalid
 
 
 def _steps(record: Mapping[str, object]) -> tuple[Step, ...]:
@@ -180,10 +206,10 @@ def _time(record: Mapping[str, object], name: str, where: str = "") -> int | Non
     if isinstance(value, str):
         at = iso_ms(value)
         if at is None:
-            said = (
+            expected = (
                 f"{_named(name, where)} must be an integer or null (Unix ms), or an ISO 8601 time"
             )
-            raise _Broken(f"{said}, not {value!r}")
+            raise _Broken(f"{expected}, not {value!r}")
         return _in_range(at, _named(name, where))
     try:
         refuse_other_units(value, _named(name, where))

@@ -11,13 +11,17 @@ import sys
 import tomllib
 from pathlib import Path
 
+_IN_IMAGE = ("otlp",)
+"""Extras of the service that the image has too."""
+
 
 def left_out(project: str) -> set[str]:
-    """Return the packages of the extras that neither the service nor its build needs."""
+    """Return the packages of the extras that neither the image nor its build needs."""
     whole = tomllib.loads(project)
     tables = whole["project"]
     needed = set(map(_name, [*tables["dependencies"], *whole["build-system"]["requires"]]))
-    extra = {_name(each) for extra in tables["optional-dependencies"].values() for each in extra}
+    extras = tables["optional-dependencies"]
+    extra = {_name(each) for name in extras if name not in _IN_IMAGE for each in extras[name]}
     return extra - needed
 
 

@@ -2,8 +2,8 @@
 # Makes $VENV with the service, the client and the development tools. Called by `make setup`.
 set -eu
 
-say() { printf 'setup: %s\n' "$*" >&2; }
-fail() { say "$*"; exit 1; }
+log() { printf 'setup: %s\n' "$*" >&2; }
+fail() { log "$*"; exit 1; }
 
 command -v "$PYTHON" >/dev/null 2>&1 ||
   fail "$PYTHON was not found. Install Python 3.11 or newer, or name it: make setup PYTHON=/path/to/python3"
@@ -12,9 +12,9 @@ command -v "$PYTHON" >/dev/null 2>&1 ||
 "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null ||
   fail "this Python has no venv module. On Debian and Ubuntu: apt-get install python3-venv"
 
-say "creating $VENV"
+log "creating $VENV"
 "$PYTHON" -m venv --clear "$VENV"
-say "installing pinned dependencies (a minute or two on the first run)"
+log "installing pinned dependencies (a minute or two on the first run)"
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
   --require-hashes --only-binary :all: -r constraints.txt ||
   fail "a dependency could not be installed. If pip names a package without a wheel for this platform" \
@@ -23,7 +23,7 @@ say "installing pinned dependencies (a minute or two on the first run)"
        "headstart up --kafka URL --postgres DSN --redis URL"
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
   --no-deps --no-build-isolation -e ./client -e .
-say "compiling the scanner of events (some twenty seconds)"
-"$VENV/bin/python" -m kernels.loader ||
+log "compiling the scanner of events (some twenty seconds)"
+"$VENV/bin/python" -m kernels.loader --now ||
   fail "Numba cannot compile for this platform ($(uname -sm)); tests of it need that, workers do not"
-say "done"
+log "done"

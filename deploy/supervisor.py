@@ -21,9 +21,11 @@ from deploy.local.child_process import Child, Ending
 from deploy.local.process_group import ProcessGroup
 from processing.records.dlq_limits import EXIT_CODE
 from processing.worker_report import (
+    ALL_WORKERS,
+    MEMORY,
     REPORT_FILE,
+    SPANS,
     STUCK_AFTER_S,
-    WORKERS,
     Report,
     Watchdog,
     decode_report,
@@ -37,6 +39,8 @@ SPARED: Final = ("thresholds",)
 """Workers with a spare: loading a worker's code takes seconds on a busy machine."""
 _SPARE_AFTER_S: Final = 1.0
 """Delay from a worker's readiness to the start of its spare."""
+_FALSE: Final = ("0", "f", "false", "n", "no", "off")
+"""As pydantic reads a setting."""
 _FIRST_S: Final = 10.0
 """At a restart of all, how long workers without a spare wait for those with one, which readers
 depend on and which would load more slowly beside them."""
@@ -65,14 +69,17 @@ class Supervisor:
     """Runs `headstart worker NAME` for each name. Start it from the main thread."""
 
     def __init__(
-        self, data: Path, environment: Mapping[str, str], names: Sequence[str] = WORKERS
+        self, data: Path, environment: Mapping[str, str], names: Sequence[str] = ()
     ) -> None:
         """`environment`: settings for the workers (HEADSTART_KAFKA etc.).
 
+        `names`: default: all workers, the one of spans only if HEADSTART_SPANS_TOPIC names a topic,
+        that of the memory unless HEADSTART_MEMORY is false.
+
         HEADSTART_HEALTH is the first worker's address; the others take the ports after it.
         """
-        self._names = names
         self._environment = {**os.environ, **environment}
+        self.names = names or _wanted(self._environment)
         data.mkdir(parents=True, exist_ok=True)
         self._data = data.resolve()
         self._instance = self._environment.get("HEADSTART_INSTANCE", "0")
@@ -83,7 +90,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start every worker; each waits for its services."""
-        for name in self._names:
+        for name in self.names:
             child = self._spawn(name, self._label(name))
             self._workers.append(_Worker(name, child, self._watchdog()))
 
@@ -97,7 +104,7 @@ class Supervisor:
         self._group.claim(label)
         environment = self._environment
         if health := environment.get("HEADSTART_HEALTH"):
-            address = health_address(health, self._names.index(name))
+            address = health_address(health, self.names.index(name))
             environment = {**environment, "HEADSTART_HEALTH": address}
         # -P: the current directory may contain a settings.py or cli.py of the user.
         command = [sys.executable, "-P", "-m", "cli", "worker", name, *more]
@@ -110,10 +117,10 @@ class Supervisor:
 
         Returns messages for the user. Call it at least every second.
         """
-        said: list[str] = []
+        messages: list[str] = []
         for worker in () if self._halted else self._workers:
-            self._look(worker, time.monotonic(), said)
-        return said
+            self._look(worker, time.monotonic(), messages)
+        return messages
 
     def halt(self) -> None:
         """Kill every worker, and start none before `resume`, because the broker's log is lost.
@@ -137,15 +144,15 @@ class Supervisor:
                 worker.spare = None
             worker.again_at = now  # workers that readers depend on start first: see `_has_turn`
 
-    def _look(self, worker: _Worker, now: float, said: list[str]) -> None:
+    def _look(self, worker: _Worker, now: float, messages: list[str]) -> None:
         if worker.again_at is not None:
             late_s = now - worker.again_at
             if late_s >= 0.0 and (late_s >= _FIRST_S or self._has_turn(worker)):
                 self._replace(worker, self._spawn(worker.name, self._label(worker.name)), now)
         elif not worker.child.alive:
-            self._ended(worker, now, said)
+            self._ended(worker, now, messages)
         elif why := worker.watchdog.observe(now, self._report(worker)):
-            said.append(f"worker {worker.name} is stuck: {why}; ending it")
+            messages.append(f"worker {worker.name} is stuck: {why}; ending it")
             worker.child.send(signal.SIGKILL)
             worker.watchdog = self._watchdog()  # reports it only once
         elif worker.name in SPARED:
@@ -157,7 +164,7 @@ class Supervisor:
             return True
         return all(self._is_ready(each) for each in self._workers if each.name in SPARED)
 
-    def _ended(self, worker: _Worker, now: float, said: list[str]) -> None:
+    def _ended(self, worker: _Worker, now: float, messages: list[str]) -> None:
         if now - worker.started > _HEALTHY_AFTER_S:
             worker.delay_s = _FIRST_DELAY_S
         ended = worker.child
@@ -172,7 +179,7 @@ class Supervisor:
             worker.delay_s = min(worker.delay_s * 2, _LONGEST_DELAY_S)
         why = why_log_ends(ended.log, ended.log_start)
         reason = f": {why}" if why else ""
-        said.append(
+        messages.append(
             f"worker {worker.name} {ended.outcome}{note}{reason}; {what} (log: {ended.log})"
         )
 
@@ -200,16 +207,19 @@ class Supervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether every worker has reported that its partitions are open."""
-        return all(self._is_ready(worker) for worker in self._workers)
+        """Whether every worker has reported that its partitions are open.
+
+        Not the worker of spans: its topic is that of an OpenTelemetry Collector.
+        """
+        return all(self._is_ready(worker) for worker in self._workers if worker.name != SPANS)
 
     @property
     def unready(self) -> list[str]:
         """Messages about the workers that are not ready: `worker NAME waits for postgres: ...`."""
         waiting = [worker for worker in self._workers if not self._is_ready(worker)]
-        return [f"worker {worker.name} {self._standing(worker)}" for worker in waiting]
+        return [f"worker {worker.name} {self._start_state(worker)}" for worker in waiting]
 
-    def _standing(self, worker: _Worker) -> str:
+    def _start_state(self, worker: _Worker) -> str:
         if worker.again_at is not None or not worker.child.alive:
             return f"has ended ({worker.restarts} restarts) and starts again"
         report = self._report(worker)
@@ -252,6 +262,15 @@ class Supervisor:
         """Stop every worker; takes under 8 s."""
         self._group.close()
         self._workers.clear()
+
+
+def _wanted(environment: Mapping[str, str]) -> tuple[str, ...]:
+    left_out = set()
+    if not environment.get("HEADSTART_SPANS_TOPIC"):
+        left_out.add(SPANS)
+    if environment.get("HEADSTART_MEMORY", "true").lower() in _FALSE:
+        left_out.add(MEMORY)
+    return tuple(name for name in ALL_WORKERS if name not in left_out)
 
 
 def health_address(first: str, place: int) -> str:

@@ -26,14 +26,22 @@ from deploy.local import Addresses, Stack, StackConfig, StackError, running
 from deploy.partition_check import require_partitions
 from deploy.supervisor import Supervisor
 from headstart.shipping.supervisor import ship_leftovers
-from processing.worker_report import WORKERS
+from headstart.spool.layout import decisions_directory
 from sinks.connections import connect_postgres
 from sinks.epochs import known_epochs, remember_epoch
 from sinks.postgres.migrate import migrate
 from sinks.postgres.progress import stored_offsets
 from sinks.postgres.rights import require_rights
 from sinks.redis.commands import CommandPublisher, commands_in_redis
-from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
+from topics.catalogue import (
+    DECISIONS,
+    EPISODES_GROUP,
+    EVENTS,
+    HISTORY_GROUP,
+    PREDICTIONS_GROUP,
+    THRESHOLDS,
+    THRESHOLDS_GROUP,
+)
 from topics.commands.log import begin_commands, is_whole, read_commands
 from topics.epoch import Epoch, ensure_topics
 from topics.kafka.admin import committed_offsets, describe_topics
@@ -58,12 +66,12 @@ class System:
         partitions: int = 8,
         environment: Mapping[str, str] | None = None,
         workers: bool = True,
-        say: Callable[[str], None] = lambda _line: None,
+        echo: Callable[[str], None] = lambda _line: None,
         spool: Path | None = None,
         ending: Callable[[], bool] = lambda: False,
         exact: bool = False,
     ) -> None:
-        """`environment`: further settings for the workers. `say`: called with progress messages.
+        """`environment`: further settings for the workers. `echo`: called with progress messages.
 
         `exact`: refuse existing topics with another partition count. `spool`: a spool directory;
         its spools for the embedded broker are shipped when a new log begins, also if no executor
@@ -74,7 +82,7 @@ class System:
         self._partitions, self._exact = partitions, exact
         self._environment = dict(environment or {})
         self._with_workers = workers
-        self._say = say
+        self._echo = echo
         self._spool, self._ending = spool, ending
         self._given_up = self._log_lost = False
         self._waits_for = ""
@@ -91,7 +99,7 @@ class System:
         # Its topics are about to be created; if a stack runs already, starting reports that.
         if self.stack.forgets and running(self.data) is None:
             require_partitions(self.data, self._partitions)
-        self._say("starting broker, Postgres and Redis")
+        self._echo("starting broker, Postgres and Redis")
         addresses = self.stack.start()
         try:
             self.epoch = self._prepared()
@@ -111,9 +119,9 @@ class System:
             "HEADSTART_DATA": str(self.data),
             **self._environment,
         }
-        self.supervisor = Supervisor(self.data / "workers", environment, WORKERS)
+        self.supervisor = Supervisor(self.data / "workers", environment)
         self.supervisor.start()
-        self._say(f"starting the workers {', '.join(WORKERS)}")
+        self._echo(f"starting the workers {', '.join(self.supervisor.names)}")
         deadline = time.monotonic() + READY_S
         while not self.supervisor.ready:
             self.check()
@@ -136,8 +144,9 @@ class System:
             )
         )
         if self._spool is not None and self.stack.forgets:
-            with contextlib.suppress(OSError, subprocess.SubprocessError):
-                ship_leftovers(self._spool, self.addresses.kafka)
+            for directory in (self._spool, decisions_directory(self._spool)):
+                with contextlib.suppress(OSError, subprocess.SubprocessError):
+                    ship_leftovers(directory, self.addresses.kafka)
         return epoch
 
     def check(self) -> None:
@@ -148,14 +157,14 @@ class System:
         """
         try:
             for outcome in self.stack.restart_services(self._before_restart):
-                self._say(str(outcome))
+                self._echo(str(outcome))
         except StackError:
             self._given_up = True
             raise
         if self._log_lost:
             self._begin_log()
         for line in self.supervisor.check() if self.supervisor else ():
-            self._say(line)
+            self._echo(line)
 
     def _before_restart(self, name: str) -> None:
         if name == "broker" and self.stack.forgets:
@@ -172,10 +181,10 @@ class System:
         except _AWAY as error:
             if self._waits_for != str(error):
                 self._waits_for = str(error)
-                self._say(f"the new log waits: {error}")
+                self._echo(f"the new log waits: {error}")
             return
         self._log_lost, self._waits_for = False, ""
-        self._say(
+        self._echo(
             f"the broker's log was lost with it; log epoch {self.epoch.number} begins, workers "
             "start again, and the spools send events again that were not processed"
         )
@@ -191,7 +200,7 @@ class System:
                 return True
             if time.monotonic() > deadline or self._ending():
                 left = "a service is away" if lag is None else f"{lag} records are not processed"
-                self._say(f"not drained: {left}")
+                self._echo(f"not drained: {left}")
                 return False
             self._check_while_draining()
             time.sleep(0.2)
@@ -202,7 +211,7 @@ class System:
             self.check()
         elif self.supervisor is not None:
             for line in self.supervisor.check():
-                self._say(line)
+                self._echo(line)
 
     def _lag(self) -> int | None:
         """Return the lag of the workers in records; None while a service is unreachable."""
@@ -219,7 +228,7 @@ class System:
         drained = False
         try:
             if drain and self.stack.forgets and self.supervisor is not None:
-                self._say("draining: the embedded broker forgets its log when it stops")
+                self._echo("draining: the embedded broker forgets its log when it stops")
                 with contextlib.suppress(StackError):  # a service was given up; `drain` reports it
                     drained = self.drain(drain_s)
         finally:
@@ -280,18 +289,21 @@ def wait_drained(
 
 
 async def total_lag(addresses: Addresses, epoch: int) -> int:
-    """Return the total lag of the three groups in records."""
-    states = await describe_topics(addresses.kafka, [EVENTS.name, THRESHOLDS.name])
+    """Return the total lag of all groups in records."""
+    states = await describe_topics(addresses.kafka, [EVENTS.name, THRESHOLDS.name, DECISIONS.name])
     events, thresholds = states[EVENTS.name], states[THRESHOLDS.name]
+    decisions = states[DECISIONS.name]
     learned = await committed_offsets(
         addresses.kafka, THRESHOLDS_GROUP, EVENTS.name, events.partitions
+    )
+    modelled = await committed_offsets(
+        addresses.kafka, PREDICTIONS_GROUP, DECISIONS.name, decisions.partitions
     )
     async with await connect_postgres(addresses.postgres) as connection:
         stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch)
         kept = await stored_offsets(connection, HISTORY_GROUP, THRESHOLDS.name, epoch)
-    return (
-        _behind(events.end, learned) + _behind(events.end, stored) + _behind(thresholds.end, kept)
-    )
+    of_events = _behind(events.end, learned) + _behind(events.end, stored)
+    return of_events + _behind(thresholds.end, kept) + _behind(decisions.end, modelled)
 
 
 def _behind(end: Mapping[int, int], reached: Mapping[int, int]) -> int:

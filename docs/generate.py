@@ -66,13 +66,13 @@ def _summary(command: Any) -> str:
 
 def _command(name: str, command: Any) -> str:
     text = inspect.cleandoc(command.help)
-    says, _, example = re.sub(r"\bExamples?: ", "\0", text).partition("\0")
+    description, _, example = re.sub(r"\bExamples?: ", "\0", text).partition("\0")
     lines = re.split(r";\s+|, then\s+(?=headstart)", " ".join(example.split()))
-    # What an example says beside its command becomes a comment.
+    # Text beside an example's command becomes a comment.
     examples = "".join(re.sub(r", (where .*)$", r"  # \1", line.strip()) + "\n" for line in lines)
     rows = [_parameter(each) for each in command.params if each.name != "help"]
     options = f"\n{table(('argument or option', 'default', 'meaning'), rows)}" if rows else ""
-    return f"## headstart {name}\n\n{says.strip()}\n\n```\n{examples}```\n{options}"
+    return f"## headstart {name}\n\n{description.strip()}\n\n```\n{examples}```\n{options}"
 
 
 def _parameter(each: Any) -> tuple[str, str, str]:
@@ -181,8 +181,8 @@ def events() -> str:
         required = record.get("required", [])
         rows = [(f"`{field}`", _type(kind), "yes" if field in required else "")
                 for field, kind in record["properties"].items()]  # fmt: skip
-        says = inspect.cleandoc(record.get("description", ""))
-        parts.append(f"## {name}\n\n{says}\n\n{table(('field', 'type', 'required'), rows)}")
+        description = inspect.cleandoc(record.get("description", ""))
+        parts.append(f"## {name}\n\n{description}\n\n{table(('field', 'type', 'required'), rows)}")
     return (
         "# Fields of an event\n\nAfter this page you know each field of an event: the record types "
         "of `client/headstart/events/schema.py`. "

@@ -1,4 +1,4 @@
-"""A whole executor: guess the next tool, ask whether that is worth starting early, tell what came.
+"""A whole executor: guess the next tool, ask whether it is worth starting early, report the result.
 
 Run it beside `headstart up`:  python examples/executor.py KAFKA REDIS   (as `up` prints them)
 """

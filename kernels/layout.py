@@ -51,6 +51,7 @@ FIELDS: Final[tuple[dict[str, int], ...]] = (
     {
         "tool_id": K_IDENTIFIER, "mode": K_MODE, "reasoning": K_TEXT, "was_correct": K_CORRECT,
         "speculated": K_SPECULATED, "failed": K_FLAG, "not_startable": K_IDENTIFIER,
+        "calibrated": K_FLAG, "evidence": K_NESTED,
     },
     {"output": K_SCALAR, "execution_time_ms": K_EXECUTION, "gain_ms": K_GAIN, "cost_ms": K_COST},
 )  # fmt: skip

@@ -43,6 +43,8 @@ _LOCK: Final = "compiling.lock"
 _LOWEST: Final = 19
 """Niceness of the process that compiles."""
 _WITH_PARENT: Final = "--with-parent"
+_NOW: Final = "--now"
+"""Compile at normal priority: nothing else is served meanwhile."""
 _MODULE: Final = "kernels.api"
 _SOURCES: Final = ("kernels", "learners")
 _started: Final = threading.Lock()
@@ -187,7 +189,8 @@ def warm(module: Any) -> None:
 
 
 if __name__ == "__main__":
-    _lower_priority()
+    if _NOW not in sys.argv:
+        _lower_priority()
     if _WITH_PARENT in sys.argv:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     compile_here()

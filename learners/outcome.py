@@ -16,7 +16,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     `confidence` in [0, 1]; `gain` (latency that a hit saves) and `cost` (what a miss wastes) in
     ms, 0 if unknown; `timestamp` of the completion in Unix ms. `not_startable`: why the call could
     not have been started at any threshold ("": it could); policies learn from it, but it has no
-    payoff.
+    payoff. `calibrated`: its executor declares its confidence calibrated; no policy reads this,
+    backtests do.
     """
 
     confidence: float
@@ -28,6 +29,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     mode: str = "speculative"
     timestamp: int = 0
     not_startable: str = ""
+    calibrated: bool = False
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for invalid numbers; NaN fails every comparison."""

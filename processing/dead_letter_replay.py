@@ -9,7 +9,7 @@ from processing.records.batch import RecordBatch
 from processing.records.decode import decode_record
 from processing.records.partitioner import partition_for
 from processing.task import PartitionTask
-from topics.catalogue import EVENTS, EVENTS_GROUPS, THRESHOLDS_GROUP
+from topics.catalogue import DECISIONS, EVENTS, EVENTS_GROUPS, THRESHOLDS_GROUP
 from topics.dead_letters.messages import (
     GROUP_HEADER,
     ORIGIN_HEADER,
@@ -19,7 +19,7 @@ from topics.dead_letters.messages import (
 
 
 class NotReplayable(ValueError):
-    """A dead letter that cannot be replayed as it is; the message says what to do."""
+    """A dead letter that cannot be replayed as it is; the message has the remedy."""
 
 
 def replay_of(
@@ -33,7 +33,12 @@ def replay_of(
     `partitions` those of `headstart.events`. Raises `NotReplayable`.
     """
     if letter.source is None or letter.group is None:
-        raise NotReplayable("its headers do not say what refused it, and where it came from")
+        raise NotReplayable("its headers do not name what refused it, and where it came from")
+    if letter.source.topic == DECISIONS.name:
+        raise NotReplayable(
+            f"it comes from {DECISIONS.name}, and later decisions of its executor are learned "
+            "already: an older one would be a repeat. Drop it"
+        )
     if letter.source.topic != EVENTS.name:
         raise NotReplayable(
             f"it comes from {letter.source.topic}, where an old record would take the place of "

@@ -11,7 +11,14 @@ from typing import Final
 
 import msgspec
 
-WORKERS: Final = ("episodes", "thresholds", "history")
+PREDICTIONS: Final = "predictions"
+"""The worker of shared models."""
+WORKERS: Final = ("episodes", "thresholds", "history", PREDICTIONS)
+MEMORY: Final = "memory"
+"""The worker that makes episodes of stored events; reads Postgres only. Can be switched off."""
+SPANS: Final = "spans"
+"""The worker that runs only if a topic of OpenTelemetry spans is configured."""
+ALL_WORKERS: Final = (*WORKERS, MEMORY, SPANS)
 STUCK_AFTER_S: Final = 30.0
 """Without a report, or without progress while there is work, for so long: stuck."""
 REPORT_FILE: Final = "progress"
@@ -56,6 +63,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Modes and overrides in Redis that no command set, and that stay because they restrict."""
     waits_for: tuple[str, ...] = ()
     """Services that it cannot continue without, and cannot reach."""
+    oldest_s: float = 0.0
+    """Seconds for which the oldest of what it lags by has waited; memory only."""
+    degraded: str = ""
+    """What it does less than it should, and why; memory: why it stores no vectors."""
     reason: str = ""
     """Why its start waits, if known; without passwords."""
 

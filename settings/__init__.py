@@ -21,6 +21,7 @@ from headstart.keys import DEFAULT_LEVELS
 from headstart.scrubbing.masking import remember_passwords, remember_secret
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
+from memory.embedding.choice import EmbeddingConfig, endpoint_problem
 from processing.config import DEEPEST, LearningConfig, Objectives
 from processing.records.dlq_limits import DlqLimits
 from processing.worker_report import STUCK_AFTER_S
@@ -34,7 +35,9 @@ _HIGHEST_HEALTH_PORT: Final = HIGHEST_PORT - 2
 """The next two ports are the other workers'."""
 
 
-_MAY_HOLD_SECRETS: Final = frozenset({"kafka", "postgres", "redis", "operators_key"})
+_MAY_HOLD_SECRETS: Final = frozenset(
+    {"kafka", "postgres", "redis", "operators_key", "embedding_key", "embedding_url"}
+)
 """Messages do not repeat their values."""
 
 
@@ -75,7 +78,7 @@ class Settings(BaseSettings):
         Objectives(), description="objectives, such as success=0.5,latency=1,cost=2"
     )
     feedback_weight: int = Field(
-        1, ge=0, le=100, description="number of outcomes that a user's feedback counts as"
+        1, ge=0, le=100, description="number of outcomes that a user's feedback teaches as much as"
     )
     weigh_floods: bool = Field(
         True, description="weigh down users that flood; false: only report them"
@@ -94,6 +97,27 @@ class Settings(BaseSettings):
         STUCK_AFTER_S,
         ge=0,
         description="seconds without progress after which a worker is ended; 0: never",
+    )
+    memory: bool = Field(
+        True, description="keep episodes of workflow runs; false: store events only"
+    )
+    embedding_url: str = Field(
+        "",
+        description="OpenAI-compatible endpoint for embeddings, such as https://host/v1; empty: "
+        "wordllama, in the worker",
+    )
+    embedding_model: str = Field("", description="model of that endpoint")
+    embedding_key: SecretStr = Field(SecretStr(""), description="API key of that endpoint")
+    embedding_dimensions: int = Field(
+        256,
+        ge=8,
+        le=256,
+        description="dimensions that the endpoint is asked for; longer vectors are projected",
+    )
+    spans_topic: str = Field(
+        "",
+        pattern=r"^[a-zA-Z0-9._-]{0,249}$",
+        description="topic of an OpenTelemetry Collector, such as otlp_spans; empty: none",
     )
     health: str = Field("", description="health check address of a worker, host:port")
 
@@ -145,6 +169,13 @@ class Settings(BaseSettings):
         ports = (each.strip().rpartition(":")[2] for each in value.split(","))
         if any(port.isdecimal() and not 1 <= int(port) <= HIGHEST_PORT for port in ports):
             raise ValueError(f"give host:port, the port from 1 to {HIGHEST_PORT}")
+        return value
+
+    @field_validator("embedding_url")
+    @classmethod
+    def _an_endpoint(cls, value: str) -> str:
+        if value and (why := endpoint_problem(value)):
+            raise ValueError(why)
         return value
 
     @field_validator("health")
@@ -205,6 +236,7 @@ def read_with_origins(**flags: Any) -> LoadedSettings:
     settings = settings.model_copy(update=found)
     remember_passwords(settings.postgres, settings.redis)
     remember_secret(settings.operators_key.get_secret_value())
+    remember_secret(settings.embedding_key.get_secret_value())
     return LoadedSettings(settings, origins)
 
 
@@ -238,6 +270,16 @@ def rules_of(settings: Settings) -> LearningConfig:
         settings.most_contexts,
         settings.weights,
         settings.feedback_weight,
+    )
+
+
+def embedding_of(settings: Settings) -> EmbeddingConfig:
+    """Return which model embeds queries."""
+    return EmbeddingConfig(
+        settings.embedding_url,
+        settings.embedding_model,
+        settings.embedding_key.get_secret_value(),
+        settings.embedding_dimensions,
     )
 
 

@@ -26,6 +26,8 @@ CHECKS: Final[Mapping[str, Callable[[], object]]] = {
     "HEADSTART_SCRUB": environment.scrubbing,
     "HEADSTART_COMPRESSION": environment.compression,
     "HEADSTART_CLIENT_ID": environment.client_id,
+    "HEADSTART_SHARED_LEARNING": environment.shared_learning,
+    "HEADSTART_HASH_KEY": environment.hash_key,
     "HEADSTART_MODE": mode_from_environment,
     "HEADSTART_LOG_FORMAT": log_format,
     "HEADSTART_LOG_LEVEL": log_level,
@@ -41,5 +43,5 @@ def refused() -> Iterator[str]:
         try:
             read()
         except (ValueError, OSError) as error:
-            said = str(error)
-            yield said if variable in said else f"{variable}: {said}"
+            message = str(error)
+            yield message if variable in message else f"{variable}: {message}"

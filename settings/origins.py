@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from headstart.scrubbing.masking import masked, masked_address
+from headstart.scrubbing.masking import HIDDEN, masked, masked_address
 from settings import LoadedSettings, Settings
-from settings.variables import EXECUTOR
+from settings.variables import EXECUTOR, HASH_KEY
 
 
 class Shown(NamedTuple):
@@ -33,7 +33,8 @@ def shown(reading: LoadedSettings) -> Iterator[Shown]:
         given = os.environ.get(variable)
         origin = "default" if given is None else f"environment {variable}"
         name = variable.removeprefix("HEADSTART_").lower()
-        yield Shown(name, masked(default if given is None else given), origin, meaning)
+        value = masked(default if given is None else given)
+        yield Shown(name, HIDDEN if given and variable == HASH_KEY else value, origin, meaning)
 
 
 def _plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ _OF_KUBERNETES: Final = re.compile(
     r"(?:^|_)(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_\w+)?)$"
 )
 """Variables that Kubernetes sets in pods for services whose names start with `headstart`."""
+HASH_KEY: Final = "HEADSTART_HASH_KEY"
 EXECUTOR: Final = {
     "HEADSTART_SPOOL": (
         "$XDG_STATE_HOME/headstart/spool",
@@ -24,6 +25,15 @@ EXECUTOR: Final = {
     "HEADSTART_SCRUB": ("shipper", "where secrets are removed: shipper, emit or off"),
     "HEADSTART_COMPRESSION": ("", "compression of large frames: zstd or lz4"),
     "HEADSTART_CLIENT_ID": ("headstart", "client id of this executor, for the broker's quotas"),
+    "HEADSTART_SHARED_LEARNING": (
+        "0",
+        "1: predictors of integrations learn together with other executors",
+    ),
+    HASH_KEY: (
+        "",
+        "secret of 16 to 64 bytes, the same in all executors of a tenant: keys the hashes that "
+        "shared learning sends",
+    ),
     "HEADSTART_MODE": ("act", "most permissive mode of executors: off, observe or act"),
     "HEADSTART_LOG_FORMAT": (
         "text",

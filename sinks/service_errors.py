@@ -144,22 +144,22 @@ def postgres_trouble(dsn: str, reason: BaseException) -> Trouble | None:
         return Trouble(UNPARSABLE, f"give {POSTGRES_FORM} in {POSTGRES}")
     if not all(_is_port(each) for each in str(given.get("port") or "").split(",")):
         return Trouble(UNPARSABLE, f"give {POSTGRES_FORM} in {POSTGRES}, the port from 1 to 65535")
-    said = str(reason)
+    message = str(reason)
     user = str(given.get("user") or "the user")
     name = str(given.get("dbname") or given.get("user") or "the database")
-    if _NO_DATABASE.search(said):
+    if _NO_DATABASE.search(message):
         create = _createdb(name, given.get("host"), given.get("port"))
         remedy = f"create it: {create}, or correct the database in {POSTGRES}"
         return Trouble(f"the database {name} does not exist", remedy)
     for sign, (what, remedy) in _OF_POSTGRES:
-        if sign.search(said):
+        if sign.search(message):
             return Trouble(what, remedy.replace("{name}", name).replace("{user}", user))
-    return _of_setting(said)
+    return _of_setting(message)
 
 
-def _of_setting(said: str) -> Trouble | None:
+def _of_setting(message: str) -> Trouble | None:
     for sign, (what, remedy) in _SETTINGS:
-        if found := sign.search(said):
+        if found := sign.search(message):
             setting = next((each for each in found.groups() if each), "")
             return Trouble(what.replace("{setting}", setting), remedy.replace("{setting}", setting))
     return None
@@ -196,5 +196,5 @@ def redis_trouble(url: str, reason: BaseException) -> Trouble | None:
     is_url = url.lower().startswith(("redis://", "rediss://", "unix://"))
     if not is_url or (isinstance(reason, ValueError) and not isinstance(reason, OSError)):
         return Trouble(UNPARSABLE, f"give {REDIS_FORM} in {REDIS}")
-    said = f"{type(reason).__name__} {reason}"
-    return next((trouble for sign, trouble in _OF_REDIS if sign.search(said)), None)
+    message = f"{type(reason).__name__} {reason}"
+    return next((trouble for sign, trouble in _OF_REDIS if sign.search(message)), None)

@@ -1,4 +1,4 @@
-"""Opens a page in a headless browser, and says what it complained about and asked for."""
+"""Opens a page in a headless browser; returns its console messages and requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BY_PAGE: Final = '"traffic_annotation":101845102'
 
 @dataclass(frozen=True)
 class Seen:
-    """What became of a page: its text after scripts ran, what the console says, what it fetched."""
+    """A rendered page: its text after scripts ran, its console messages, its requests."""
 
     dom: str
     console: list[str]

@@ -24,9 +24,11 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from deploy.local import Addresses, Stack, StackConfig
+from deploy.system import prepare
 from kernels.loader import load
 from processing.kernel_handle import kernels
 from sinks.postgres.migrate import migrate
+from topics.epoch import Epoch
 
 # The only profile: no deadline, because a busy machine is no failure of a law.
 settings.register_profile("patient", deadline=None)
@@ -100,6 +102,12 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
         yield stack.addresses
 
 
+@pytest.fixture(scope="session")
+def log_epoch(addresses: Addresses) -> Epoch:
+    """The log of the session's broker: topics with four partitions, whichever test is first."""
+    return asyncio.run(prepare(addresses, 4))
+
+
 @pytest.fixture(scope="module")
 def compiled() -> Any:
     """The compiled code, as a worker has it."""
@@ -107,7 +115,7 @@ def compiled() -> Any:
     module = kernels()
     for each in vars(module).values():
         if hasattr(each, "disable_compile"):
-            each.disable_compile()  # for an array of another layout a worker would stand still
+            each.disable_compile()  # for an array of another layout a worker would block
     return module
 
 

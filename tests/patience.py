@@ -11,7 +11,7 @@ from typing import Any, Final
 
 PATIENCE_S: Final = 240.0
 STALLED: Final = 70
-"""The exit code of a worker that got no CPU for a session, whom whoever supervises starts again."""
+"""The exit code of a worker that got no CPU for a session; its supervisor restarts it."""
 
 
 def until(
@@ -37,8 +37,8 @@ def until(
 
 
 async def until_in_loop(condition: Callable[[], Any]) -> None:
-    """Let the event loop turn until a condition holds; whoever calls bounds the time."""
-    while not condition():  # noqa: ASYNC110 - whoever changes it has nothing to tell
+    """Let the event loop turn until a condition holds; the caller bounds the time."""
+    while not condition():  # noqa: ASYNC110 - a change of it sets no event
         await asyncio.sleep(0)
 
 
@@ -46,10 +46,10 @@ async def until_in_loop(condition: Callable[[], Any]) -> None:
 def no_end_in_sight(seconds: float = 60.0) -> Iterator[None]:
     """Fail where a computation of milliseconds takes this long: quadratic in what it is given."""
 
-    def ring(*_: object) -> None:
+    def on_alarm(*_: object) -> None:
         raise AssertionError(f"no end in sight after {seconds:.0f} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield

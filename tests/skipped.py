@@ -31,7 +31,7 @@ def read_cases(report: Path) -> Iterator[TestCase]:
 
 
 def summary(runs: Iterable[Iterable[TestCase]]) -> list[str]:
-    """Return the lines that say what was skipped, by reason, the most frequent first."""
+    """Return the lines that list what was skipped, by reason, the most frequent first."""
     cases = [case for run in runs for case in run]
     ran = {case.name for case in cases if not case.reason}
     skipped = {case.name: case.reason for case in cases if case.reason}

@@ -15,7 +15,7 @@ OTHER = """<testsuites><testsuite>
 <testcase classname="tests.a" name="test_y"/></testsuite></testsuites>"""
 
 
-def test_what_no_run_ran_is_counted_apart(tmp_path: Path) -> None:
+def test_tests_that_no_run_ran_are_counted_apart(tmp_path: Path) -> None:
     reports = [tmp_path / "one.xml", tmp_path / "other.xml"]
     for report, text in zip(reports, (ONE, OTHER), strict=True):
         report.write_text(text)
@@ -27,7 +27,7 @@ def test_what_no_run_ran_is_counted_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_where_nothing_was_skipped_it_says_so() -> None:
+def test_no_skips_are_reported() -> None:
     assert summary([]) == [
         "Skipped in every run:", "      0", "Skipped in one run and run in another:", "      0",
     ]  # fmt: skip

@@ -105,9 +105,34 @@ EPOCHS: Final = Topic(
     internal=True,
 )
 
+DECISIONS: Final = Topic(
+    name="headstart.decisions",
+    holds="frames of what executors' agents decided, as hashes: what shared models learn from",
+    key="tenant 0x1f workflow_type, placed by murmur2",
+    partitioned=True,
+    cleanup="delete",
+    retention_ms=7 * DAY_MS,
+)
+MODELS: Final = Topic(
+    name="headstart.models",
+    holds="the state of each shared model with its offset, and per partition a marker of them",
+    key="tenant 0x1f workflow_type; @partition for the marker",
+    partitioned=True,
+    cleanup="compact",
+    # The owner writes a key again that a stale writer overwrote, well before compaction runs.
+    compaction_lag_ms=600_000,
+    segment_ms=120_000,
+    max_record_bytes=20_971_520,  # states and their marker are one record batch
+    internal=True,
+)
+
 THRESHOLDS_GROUP: Final = "headstart-thresholds"
 EPISODES_GROUP: Final = "headstart-episodes"
 HISTORY_GROUP: Final = "headstart-history"
+PREDICTIONS_GROUP: Final = "headstart-predictions"
+"""Reads `headstart.decisions`."""
+SPANS_GROUP: Final = "headstart-spans"
+"""Reads a topic of another system: an OpenTelemetry Collector's."""
 EVENTS_GROUPS: Final = (THRESHOLDS_GROUP, EPISODES_GROUP)
 """The groups whose workers read `headstart.events`."""
 CONTEXTS_TABLE: Final = "contexts"
@@ -126,7 +151,10 @@ CHANGELOG: Final = Topic(
     internal=True,
 )
 
-TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, COMMANDS, NOTICES, EPOCHS, CHANGELOG)
+TOPICS: Final = (
+    EVENTS, THRESHOLDS, DECISIONS, MODELS, DEAD_LETTERS, HANDLED, COMMANDS, NOTICES, EPOCHS,
+    CHANGELOG,
+)  # fmt: skip
 
 OF_ONE_LOG: Final = tuple(each for each in TOPICS if each.partitioned or each is EPOCHS)
 """Topics that belong to one log epoch and its partition count; the others outlive it."""

@@ -1,4 +1,4 @@
-"""Fetches again where a partition stands still although its log has more.
+"""Fetches again if a partition makes no progress although its log has more.
 
 Such skips happen after rebalances: 63 were seen in the prototype.
 """

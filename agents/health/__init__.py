@@ -1,1 +1,1 @@
-"""What a worker reports of itself: files, HTTP, metrics, probes."""
+"""Reports of a worker's state: files, HTTP, metrics, probes."""

@@ -47,7 +47,9 @@ METRICS: Final = (
         "headstart_events_total", "counter", "events (history: thresholds) of those records"
     ),
     WorkerMetric(
-        "headstart_rows_total", "counter", "rows new in Postgres, or sent to the changelog"
+        "headstart_rows_total",
+        "counter",
+        "rows new in Postgres (memory: episodes written), or sent to the changelog",
     ),
     WorkerMetric("headstart_dead_letters_total", "counter", "records and events refused"),
     WorkerMetric(
@@ -56,15 +58,28 @@ METRICS: Final = (
         "records that the topic's retention deleted before they were taken in",
     ),
     WorkerMetric("headstart_notices_total", "counter", "notices found in published thresholds"),
-    WorkerMetric("headstart_published_total", "counter", "thresholds that Redis was given"),
     WorkerMetric(
-        "headstart_redis_failures_total", "counter", "times that Redis took no thresholds"
+        "headstart_published_total",
+        "counter",
+        "thresholds (predictions: snapshots) that Redis was given",
+    ),
+    WorkerMetric(
+        "headstart_redis_failures_total",
+        "counter",
+        "times that Redis took no thresholds or snapshot",
     ),
     WorkerMetric(
         "headstart_postgres_failures_total", "counter", "times that Postgres took no batch"
     ),
     WorkerMetric(
-        "headstart_waiting_thresholds", "gauge", "contexts whose threshold waits for Redis"
+        "headstart_waiting_thresholds",
+        "gauge",
+        "contexts (predictions: models) that wait for Redis",
+    ),
+    WorkerMetric(
+        "headstart_evicted_executors_total",
+        "counter",
+        "executors that a shared model has forgotten for others (predictions)",
     ),
     WorkerMetric(
         "headstart_redis_repairs_total",
@@ -81,6 +96,21 @@ METRICS: Final = (
         "headstart_redis_kept",
         "gauge",
         "modes and overrides in Redis that no command set, kept because they restrict",
+    ),
+    WorkerMetric(
+        "headstart_oldest_waiting_seconds",
+        "gauge",
+        "memory: age of the oldest row in the outbox",
+    ),
+    WorkerMetric(
+        "headstart_vectors_missing",
+        "gauge",
+        "memory: episodes without a vector of the model, when last counted",
+    ),
+    WorkerMetric(
+        "headstart_embedding_failures_total",
+        "counter",
+        "memory: times that the model gave no usable vectors",
     ),
     WorkerMetric(
         "headstart_batch_seconds",
@@ -109,9 +139,11 @@ class WorkerCounts:
         self.batches = self.records = self.events = self.rows = self.dead_letters = 0
         self.notices = self.lost = 0
         self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
+        self.evicted_executors = 0
         self.repaired: Counter[str] = Counter(dict.fromkeys([*EXPLAINED, "command"], 0))
         """Values of Redis that were replaced, by fault."""
         self.contested = self.kept = 0
+        self.vectors_missing = self.embedding_failures = 0
         self.batch, self.delay = LatencyHistogram(BUCKETS_S), LatencyHistogram(BUCKETS_S)
 
     def count_lost(self, records: int) -> None:
@@ -156,9 +188,13 @@ def values(
         counts.redis_failures,
         counts.postgres_failures,
         counts.waiting,
+        counts.evicted_executors,
         dict(counts.repaired),
         counts.contested,
         counts.kept,
+        report.oldest_s,
+        counts.vectors_missing,
+        counts.embedding_failures,
         counts.batch,
         counts.delay,
     ]

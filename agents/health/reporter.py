@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from agents.config import PartitionAgent, WorkerConfig
+from agents.config import WorkerConfig
 from agents.fatal import exit_fatally
 from agents.health.http import serving
 from agents.health.metrics import Exposition, Values, WorkerCounts, values
@@ -32,13 +32,27 @@ PROBE_S: Final = 5.0
 log = structlog.get_logger()
 
 
+class ReportedAgent(Protocol):
+    """What is reported of an agent; see `agents.config.PartitionAgent`."""
+
+    counts: WorkerCounts
+
+    def away(self) -> set[str]:
+        """Return the services that its own work cannot reach."""
+        ...
+
+
 class ReportedApp(Protocol):
     """The app whose progress is reported; see `agents.app.App`."""
 
     source_topics: frozenset[str]
-    runtime: PartitionAgent
     ready: bool
     opened: int
+
+    @property
+    def runtime(self) -> ReportedAgent:
+        """What does the work."""
+        ...
 
     def progress(self) -> dict[int, int]:
         """Return the offset below which everything took effect, by partition."""
@@ -49,24 +63,55 @@ class ReportedApp(Protocol):
         ...
 
 
+class WatchedWork(Protocol):
+    """What a worker works off, and a service that says how much that is; see `LogEnds`."""
+
+    async def ask(self) -> None:
+        """Ask the service. Raises its errors."""
+        ...
+
+    def lag(self, done: Mapping[int, int], /) -> dict[int, int]:
+        """Return how much is left beyond each offset of `done`."""
+        ...
+
+    def held_back(self, done: Mapping[int, int], /) -> dict[int, int]:
+        """Return what cannot be worked off yet."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
 class HealthReporter:
     """Reports the health of one worker, from its first second on."""
 
     def __init__(
-        self, worker: str, config: WorkerConfig, probes: Mapping[str, Probe], needs: set[str]
+        self,
+        worker: str,
+        config: WorkerConfig,
+        probes: Mapping[str, Probe],
+        needs: set[str],
+        *,
+        source: str = BROKER,
     ) -> None:
-        """`probes`: by service, besides the broker. `needs`: those it cannot run without."""
+        """`probes`: by service, besides `source`, from which its work comes.
+
+        `needs`: those it cannot run without, besides the source.
+        """
         self._worker, self._config = worker, config
         self._file = config.data / REPORT_FILE
         self._writing = threading.Lock()
         self._full = False
         self._watchdog = Watchdog(config.stuck_after_s)
-        self._probes, self._needs = probes, {BROKER, *needs}
+        self._source = source
+        self._probes, self._needs = probes, {source, *needs}
         self._away: set[str] = set()
         self._starting: tuple[str, ...] = ()
         self._reason = ""
         self._app: ReportedApp | None = None
-        self._log: LogEnds | None = None
+        self._log: WatchedWork | None = None
+        self._more: Callable[[], Mapping[str, Any]] = dict
         self._exposition: Exposition | None = None
         self.report = self._now()
         self.stuck: str | None = None
@@ -82,6 +127,13 @@ class HealthReporter:
         (topic,) = app.source_topics
         self._app, self._starting, self._reason = app, (), ""
         self._log = LogEnds(self._config.kafka, topic, partitions)
+
+    def attach_work(
+        self, app: ReportedApp, work: WatchedWork, more: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        """Report the progress of `app` in what is no log; `more`: further fields of the report."""
+        self._app, self._starting, self._reason = app, (), ""
+        self._log, self._more = work, more
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -142,7 +194,7 @@ class HealthReporter:
 
     def _values(self) -> list[Values]:
         counts = WorkerCounts() if self._app is None else self._app.runtime.counts
-        return values(self.report, self.stuck, {BROKER, *self._probes}, counts)
+        return values(self.report, self.stuck, {self._source, *self._probes}, counts)
 
     async def _report(self) -> None:
         self._observe()
@@ -151,7 +203,7 @@ class HealthReporter:
 
     async def _probe(self) -> None:
         assert self._log is not None
-        probes: dict[str, Probe] = {BROKER: self._log.ask, **self._probes}
+        probes: dict[str, Probe] = {self._source: self._log.ask, **self._probes}
         found = await asyncio.gather(*(is_reachable(probe) for probe in probes.values()))
         away = {name for name, there in zip(probes, found, strict=True) if not there}
         for name in sorted(away - self._away):
@@ -178,6 +230,7 @@ class HealthReporter:
                 "repaired": {reason: n for reason, n in counts.repaired.items() if n},
                 "contested": counts.contested,
                 "kept": counts.kept,
+                **self._more(),
             }
         return Report(
             worker=self._worker,

@@ -11,8 +11,7 @@ from faust.types import TP
 
 from agents.app import App, new_app, register_agent
 from agents.config import WorkerConfig
-from agents.consumer.partition_queue import PartitionQueue, queue_bytes_per_partition
-from agents.consumer.sequencer import FetchSequencer
+from agents.consumer.batch_intake import BatchIntake
 from agents.dlq_limit_guard import DlqLimitGuard
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
@@ -25,7 +24,7 @@ from agents.storage.transactions import SinkSpec, TransactionWriter
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import Slice
 from processing.records.sink_lines import SinkBatch, unpack_events, unpack_thresholds
-from sinks.postgres.episodes import EpisodeSink
+from sinks.postgres.episodes import EpisodeSink, EventOnlySink
 from sinks.postgres.history import HistorySink
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
 from topics.epoch import Epoch
@@ -44,6 +43,8 @@ DRAIN_S: Final = 3.0
 
 
 EPISODES = SinkSpec(EPISODES_GROUP, EVENTS.name, EpisodeSink, unpack_events)
+EVENTS_ONLY = SinkSpec(EPISODES_GROUP, EVENTS.name, EventOnlySink, unpack_events)
+"""Without the outbox of the memory."""
 HISTORY = SinkSpec(HISTORY_GROUP, THRESHOLDS.name, HistorySink, unpack_thresholds)
 
 
@@ -67,9 +68,9 @@ class StorageAgent:
         self.counts = WorkerCounts()
         self._producer = producer
         self._guard = DlqLimitGuard(config.limits, config.data, epoch.number)
-        self._queue: PartitionQueue | None = None
-        self._sequencer: FetchSequencer[TP] | None = None
-        self._generation = -1
+        self._intake = BatchIntake(
+            spec.group, self._handle, LINGER_S, on_lost=self.counts.count_lost, on_error=env.exit
+        )
         self._storing: asyncio.Task[None] | None = None
         self._started = False
         self._side_job: asyncio.Task[None] | None = None
@@ -94,40 +95,29 @@ class StorageAgent:
             self._side_job.add_done_callback(self._end_on_error)
             self._started = True
         await self.drain()
-        group, real = self._spec.group, self._producer.idempotent
         stored = await self._transactions.next_offsets()
         begin = {tp: stored.get(tp.partition, 0) for tp in assigned}
-        lose = self.counts.count_lost
-        self._sequencer = FetchSequencer(
-            self._app.consumer, group, begin, holes_are_real=real, on_lost=lose
-        )
         for tp, offset in begin.items():
             self._guard.open(tp, offset)
         if self._detector is not None and self._outbox is not None:
             self._detector.clear()
             self._outbox.set_partitions(tp.partition for tp in assigned)
-        self._generation = self._app.consumer_generation_id
-        pause, share = self._app.consumer.pause, queue_bytes_per_partition(len(assigned))
-        self._queue = PartitionQueue(
-            group, self._handle, LINGER_S, pause=pause, share=share, on_error=self._exit
-        )
-        log.info("sink.partitions_assigned", group=group, partitions=len(assigned))
+        consumer = self._app.consumer
+        self._intake.open(
+            consumer, self._app.consumer_generation_id, begin,
+            holes_are_real=self._producer.idempotent,
+        )  # fmt: skip
+        log.info("sink.partitions_assigned", group=self._spec.group, partitions=len(assigned))
         return begin
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
         """Queue a batch if it is the next one of its partition."""
-        queue, sequencer = self._queue, self._sequencer
-        if queue is None or sequencer is None or generation != self._generation:
-            return
-        if await sequencer.admit(tp, batch):
-            await queue.put(tp, batch)
+        await self._intake.accept(tp, generation, batch)
 
     def idle(self) -> dict[TP, int]:
         """Return the next offset of each partition if nothing waits or is in flight."""
-        if self._queue is None or self._sequencer is None or not self._queue.idle:
-            return {}
         stored = self._storing is None or self._storing.done()
-        return self._sequencer.positions.copy() if stored else {}
+        return self._intake.idle() if stored else {}
 
     def away(self) -> set[str]:
         """Return Postgres while a batch waits for it."""
@@ -137,11 +127,9 @@ class StorageAgent:
         """Finish the transaction in flight; drop waiting batches."""
         if self._outbox is not None:
             self._outbox.set_partitions(())  # the next owner sends the rest
-        queue, self._queue = self._queue, None
         if self._transactions.retrying and self._storing is not None:
             self._storing.cancel()  # Postgres is away: nothing can be finished
-        if queue is not None:
-            await queue.close(DRAIN_S)
+        await self._intake.close(DRAIN_S)
         storing, self._storing = self._storing, None
         if storing is not None:
             await asyncio.wait({storing}, timeout=DRAIN_S)

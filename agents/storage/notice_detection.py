@@ -1,6 +1,6 @@
 """Detects notices in the batches of the history worker, in the batch's own transaction.
 
-Notices are a function of the preceding records (`processing.notices`). The offset in Postgres says
+Notices are a function of the preceding records (`processing.notices`). The offset in Postgres shows
 which those are: another worker may have stored some of a batch meanwhile, and a commit whose answer
 was lost may have taken effect.
 """

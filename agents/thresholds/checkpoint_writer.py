@@ -181,7 +181,7 @@ class CheckpointWriter:
         return True
 
     async def _append_again(self, rows: Sequence[Row]) -> bool:
-        """Append rows that are no checkpoint, in several batches; return whether all are in."""
+        """Append rows outside a checkpoint, in several batches; return whether all are in."""
         for part in chunk_rows(rows, APPENDED_BYTES):
             if not await self._append(part):
                 return False

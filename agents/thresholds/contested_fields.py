@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sinks.redis.stored_fields import Fault, Field
 
-FOREIGN_FAULTS: Final[frozenset[Fault]] = frozenset({"newer", "behind", "unknown"})
+FOREIGN_FAULTS: Final[frozenset[Fault]] = frozenset({"newer", "behind", "outdated", "unknown"})
 """Faults of values that another installation wrote: well-formed, with other versions."""
 MAX_REPAIRS: Final = 5
 """Of one value within an hour, before it counts as contested."""

@@ -172,7 +172,7 @@ class RedisChecks:
         return find_wrong(found)
 
     async def _repair(self, owned: OwnedPartition, wrong: Sequence[WrongField]) -> None:
-        if any(each.fault in ("newer", "unknown") for each in wrong):
+        if any(each.fault in ("newer", "outdated", "unknown") for each in wrong):
             epoch = await self._services.clients.read_epoch(self._services.kafka)
             if epoch.number != self._services.epoch.number:
                 return  # the log was recreated, and this worker belongs to the previous one
@@ -191,15 +191,18 @@ class RedisChecks:
     def _log(self, partition: int, repaired: Sequence[WrongField], now: float) -> None:
         counted: Counter[str] = Counter(each.fault for each in repaired)
         self._services.counts.repaired.update(counted)
-        first = repaired[0].stored
-        log.warning(
-            "redis_check.repaired",
-            partition=partition,
-            **counted,
-            tenant=first.field.tenant,
-            path=first.field.path,
-            was=first.other_type or (first.raw or b"")[:200].decode(errors="backslashreplace"),
-        )
+        if outdated := counted.pop("outdated", 0):
+            log.info("redis_check.outdated_removed", partition=partition, contexts=outdated)
+        if counted:
+            first = next(each.stored for each in repaired if each.fault != "outdated")
+            log.warning(
+                "redis_check.repaired",
+                partition=partition,
+                **counted,
+                tenant=first.field.tenant,
+                path=first.field.path,
+                was=first.other_type or (first.raw or b"")[:200].decode(errors="backslashreplace"),
+            )
         for each in repaired:
             field = each.stored.field
             if self._contested.repaired(field, each.fault, now):

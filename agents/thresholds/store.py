@@ -52,7 +52,7 @@ class ContextStore(Store):  # type: ignore[misc]
     async def scan_chunks(self, partition: int) -> AsyncIterator[list[tuple[bytes, bytes]]]:
         """Yield every row of a partition in lists, and let the event loop run in between.
 
-        A partition may have a million rows, and a loop that stands still beyond the session ends
+        A partition may have a million rows, and a loop that is blocked beyond the session ends
         its process (agents/health/stall_guard.py).
         """
         rows = self.scan(partition)

@@ -40,9 +40,9 @@ def kafka_streams(kafka: str, folder: Path, events: int) -> Took:
         child = group.spawn(_NAME, argv, _ENDING)
         child.finish(_PATIENCE_S, "see its log")
         group.forget(child)
-        said = [line.split() for line in child.tail() if line.startswith("took ")]
-        if not said:
-            raise child.failure("did not say how long it took")
-        return Took(*(events / (int(nanoseconds) / 1e9) for nanoseconds in said[-1][1:]))
+        lines = [line.split() for line in child.tail() if line.startswith("took ")]
+        if not lines:
+            raise child.failure("did not print how long it took")
+        return Took(*(events / (int(nanoseconds) / 1e9) for nanoseconds in lines[-1][1:]))
     finally:
         group.close()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from bench.support.cpu_quota import join, share
-from bench.support.measuring import Running, say, worker_environment
+from bench.support.measuring import Running, echo, worker_environment
 from deploy.local import Addresses, StackError
 from deploy.local.ports import HOST, Ports
 from topics.catalogue import EVENTS
@@ -164,7 +164,7 @@ class _Worker:
             if self._restarts == MOST_RESTARTS:
                 raise
             self._restarts += 1
-            say(f"{error}\nstarting it again: the samples until now do not count")
+            echo(f"{error}\nstarting it again: the samples until now do not count")
             self._life.__exit__(None, None, None)
             self._life = self._start()
             return True

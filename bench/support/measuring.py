@@ -31,9 +31,17 @@ PARTITIONS = 8
 CONTEXTS = 200
 BATCH_BYTES = 900_000
 _ENDING = Ending(signal.SIGTERM, signal.SIGKILL, signal.SIGKILL)
+_ROOT = Path(__file__).parents[2]
+_RUN = "import runpy, sys; sys.path.insert(0, sys.argv[1]); del sys.argv[:2]; "
+_RUN += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 
 
-def say(line: str) -> None:
+def bench_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of this package, which is not installed."""
+    return [sys.executable, "-P", "-c", _RUN, str(_ROOT), module, *arguments]
+
+
+def echo(line: str) -> None:
     """Print progress on stderr."""
     print(line, file=sys.stderr, flush=True)
 

@@ -21,7 +21,7 @@ class Trend(NamedTuple):
     """Half the width of its 95 % interval; infinite where there are too few samples."""
 
     def verdict(self, limit: float) -> str:
-        """Return `flat`, `grows` or `undecided`: what the interval says of growth by `limit`.
+        """Return `flat`, `grows` or `undecided`: how the interval compares to growth by `limit`.
 
         Flat must be shown: an unknown slope is undecided.
         """

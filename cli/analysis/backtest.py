@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.support.options import Json, KafkaPostgresOptions
-from cli.support.output import claim_outputs, percent, say, show_json, show_table
+from cli.support.output import claim_outputs, echo, percent, show_json, show_table
 from cli.support.progress import Bar
 from cli.support.source_options import HistoryOptions, open_source
 from cli.support.times import now_ms
@@ -77,7 +77,8 @@ def backtest(
     predictions with outcomes; a line: {"context": {"workflow_type": "refund", "domain": "retail",
     "user_id": "u7"}, "confidence": 0.8, "correct": true, "gain": 400, "cost": 600, "at":
     1760000000000}; keys of the context may be missing; "workflow_id" and "speculated" are optional,
-    as is "not_startable" (a reason) if no threshold could have started the call. A line of
+    as are "not_startable" (a reason) if no threshold could have started the call, and
+    "calibrated" if its confidence is believed in a cold start. A line of
     POLICY.jsonl is the threshold in force before that line's outcome, for its gain and cost:
     {"threshold": t, "level": path}.
 
@@ -133,7 +134,7 @@ def _now(resume: Path | None) -> int:
     if at is None:
         return now_ms()
     then = datetime.fromtimestamp(at / 1000, UTC)
-    say(f"{resume}: resumes the run started at {then:%Y-%m-%d %H:%M:%S} UTC")
+    echo(f"{resume}: resumes the run started at {then:%Y-%m-%d %H:%M:%S} UTC")
     return at
 
 
@@ -147,53 +148,62 @@ def _run(work: Backtest, resume: Path | None, processes: int | None) -> dict[str
 
 
 def _show(found: dict[str, Any], html: str | None, csv: str | None, *, json: bool) -> None:
-    _say_what_was_read(found)
+    _report_reading(found)
     if html is not None:
         from replay.results.page import write_page
 
         write_page(html, found)
-        say(f"{html}: open it in a browser")
+        echo(f"{html}: open it in a browser")
     if csv is not None:
         from replay.results.csv import write_csv
 
         write_csv(csv, found)
-        say(f"{csv}: a line per policy and context")
+        echo(f"{csv}: a line per policy and context")
     if json:
         show_json(found)
         return
     columns = [_heading(name, found) for name in COLUMNS]
     show_table(columns, [_row(name, each, found) for name, each in found["policies"].items()])
-    say(found["conclusion"])
+    echo(found["conclusion"])
 
 
 def _heading(name: str, found: Mapping[str, Any]) -> str:
     """Return a column's heading, with a remark if its figures are partly assumed or incomplete."""
-    if name == "earned" and found["assumptions"]:
-        return "earned (assumed)"
+    from replay.results.conclusion import remark
+
+    if name == "earned":
+        return name + remark(found)
     if name == "policy" and (count := found["not_startable"]["guesses"]):
         return f"policy (without {count} not startable)"
     return name
 
 
-def _say_what_was_read(found: Mapping[str, Any]) -> None:
-    from replay.predictions.unjoined import skipped
-    from replay.results.summary import caveats
+def _report_reading(found: Mapping[str, Any]) -> None:
+    from replay.predictions.unjoined import Filter, skipped
+    from replay.results.conclusion import caveats
 
     read = found["read"]
     for warning in read["warnings"]:
-        say(warning)
+        echo(warning)
     for reason in read["named"][:5]:
-        say(f"skipped: {reason}")
+        echo(f"skipped: {reason}")
     if read["refused"] > 5 or (read["refused"] and read.get("whole_log")):
-        say(skipped(read))
+        echo(skipped(read))
     if not found["outcomes"] and not found["not_startable"]["guesses"]:
+        if read["outside"] and not read["events"]:
+            raise LookupError(
+                f"{found['source']}: {read['outside']} runs, all outside the range; --since takes "
+                "2h, 3d or a date"
+            )
         if not read["records"]:
             raise LookupError(
                 f"{found['source']} holds no records in the range; --since takes 2h, 3d or a date"
             )
+        chosen = Filter(**read["filter"]).options
         raise LookupError(
             f"{found['source']}: {read['events'] or read['records']} events, but no judged "
             "prediction among them"
+            + (f" matches{chosen}" if chosen else "")
             + (f" ({read['filtered']} filtered out)" if read["filtered"] else "")
             + (
                 f". {read['refused']} refused; the first: {read['named'][0]}. Fix them, or leave "
@@ -204,12 +214,12 @@ def _say_what_was_read(found: Mapping[str, Any]) -> None:
             + "".join(f". {sentence}" for sentence in caveats(found))
         )
     if found["contexts_beyond_limit"]:
-        say(f"{found['contexts_beyond_limit']} predictions of contexts beyond the limit were "
+        echo(f"{found['contexts_beyond_limit']} predictions of contexts beyond the limit were "
             "judged by the level above")  # fmt: skip
 
 
 def _row(name: str, figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Any]:
-    from replay.results.summary import amount
+    from replay.results.conclusion import amount
 
     ends = figures["interval"]
     return [

@@ -10,12 +10,13 @@ import typer
 
 from cli.support.option_groups import Only
 from cli.support.options import Json, SettingOptions, Yes
-from cli.support.output import confirm, say, show_json, show_table
+from cli.support.output import confirm, echo, show_json, show_table
 from cli.support.times import now_ms
-from cli.thresholds.republish import repair_or_say
+from cli.support.unknown_names import echo_notes, notes_on_names, workflow_type_in
+from cli.thresholds.republish import repair_or_report
 
 if TYPE_CHECKING:
-    from replay.rebuild.rebuild import Compared, Rebuilding
+    from replay.rebuild.rebuild import TableComparison, TableReplacement
     from settings import Settings
     from topics.control.messages import LearnerChoice
 
@@ -63,7 +64,7 @@ def rebuild(
     """
     from processing.control.learner_assignments import parts
     from replay.log.snapshots import read_snapshot
-    from replay.rebuild.rebuild import RebuildConfig, Rebuilding
+    from replay.rebuild.rebuild import RebuildConfig, TableReplacement
     from settings import rules_of
 
     parts(pattern)
@@ -78,8 +79,10 @@ def rebuild(
         None if policy is None else _choice(policy, pattern, tenant),
         None if snapshot is None else read_snapshot(snapshot),
     )
-    rebuilding = Rebuilding(config, say)
+    rebuilding = TableReplacement(config, echo)
     found: dict[str, Any] = {"policy": config.choice and config.choice.learner, "sent": False}
+    found["notes"] = notes_on_names(settings, tenant, workflow_type_in(pattern))
+    echo_notes(found["notes"])
 
     async def run() -> None:
         compared = await rebuilding.learn()
@@ -111,7 +114,7 @@ def _choice(policy: str, pattern: str, tenant: str | None) -> LearnerChoice:
 
 
 async def _switch(
-    rebuilding: Rebuilding, settings: Settings, wait: float, found: dict[str, Any]
+    rebuilding: TableReplacement, settings: Settings, wait: float, found: dict[str, Any]
 ) -> None:
     from headstart.events.schema import new_id
 
@@ -121,10 +124,10 @@ async def _switch(
     if wait:
         await rebuilding.wait(id, offsets, wait)
         found["taken"] = True
-        say(f"the workers continue from {found['contexts']} rebuilt contexts")
+        echo(f"the workers continue from {found['contexts']} rebuilt contexts")
         found["redis_repaired"] = await _repair(settings)
     else:
-        say(f"sent to {len(offsets)} partitions of {settings.kafka}")
+        echo(f"sent to {len(offsets)} partitions of {settings.kafka}")
 
 
 async def _repair(settings: Settings) -> int | None:
@@ -133,38 +136,38 @@ async def _repair(settings: Settings) -> int | None:
     from topics.epoch import read_epoch
 
     epoch = await read_epoch(settings.kafka)
-    return await repair_or_say(settings, epoch, await read_whole_table(settings.kafka, epoch))
+    return await repair_or_report(settings, epoch, await read_whole_table(settings.kafka, epoch))
 
 
-def _described(compared: Compared) -> dict[str, Any]:
+def _described(compared: TableComparison) -> dict[str, Any]:
     return {
         "partitions": compared.partitions,
         "contexts": compared.contexts,
         "rows": compared.rows,
         "counts": dict(compared.findings.counts),
         "named": compared.findings.named,
-        "moved": compared.moves.count,
-        "moves": compared.moves.shown(),
+        "moved": compared.changes.count,
+        "moves": compared.changes.shown(),
     }
 
 
-def _show(compared: Compared, *, json: bool) -> None:
+def _show(compared: TableComparison, *, json: bool) -> None:
     for each in compared.findings.named[:10]:
-        say(", ".join(f"{name} {value}" for name, value in each.items()))
+        echo(", ".join(f"{name} {value}" for name, value in each.items()))
     counts = ", ".join(f"{count} {name}" for name, count in compared.findings.counts.items())
-    say(f"{compared.rows} rows rebuilt, of {compared.contexts} contexts; {counts or 'all agree'}")
-    if json or not compared.moves.count:
+    echo(f"{compared.rows} rows rebuilt, of {compared.contexts} contexts; {counts or 'all agree'}")
+    if json or not compared.changes.count:
         return
     show_table(
         ("tenant", "path", "speculate", "rebuilt", "outcomes", "learner"),
         [
             (each.tenant, each.path, _shown(each.before), _shown(each.after), each.outcomes,
              each.learner)
-            for each in compared.moves.largest
+            for each in compared.changes.largest
         ],
     )  # fmt: skip
-    kept = len(compared.moves.largest)
-    say(f"{compared.moves.count} thresholds change; the {kept} largest changes are listed")
+    kept = len(compared.changes.largest)
+    echo(f"{compared.changes.count} thresholds change; the {kept} largest changes are listed")
 
 
 def _shown(threshold: float | None) -> str:

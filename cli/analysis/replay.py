@@ -9,7 +9,7 @@ import typer
 
 from cli.support.option_groups import Only
 from cli.support.options import Json, Limit, SettingOptions
-from cli.support.output import claim_outputs, say, show_json, show_table
+from cli.support.output import claim_outputs, echo, show_json, show_table
 from cli.support.source_options import HistoryOptions, open_source
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ def replay(
     """Relearn thresholds from the log, with the workers' own core, and print them.
 
     Starts without state at the first record of the range. Duplicates and refused events are
-    treated as by workers; no offset is committed, and no topic or table is written.
+    treated as by workers; no offset is committed, and no topic or table is written. With --json,
+    `read` counts the whole log, whatever is filtered: `unmatched` completions have no open start
+    before them, `unresolved` starts no completion within an hour or by the end. How many of the
+    `unmatched` were not guessed at all is not known here; backtest counts them.
 
     Examples: headstart replay --learner td --since 1d; headstart replay --source log.jsonl.zst
     --thresholds-out thresholds.jsonl --json
@@ -59,11 +62,14 @@ def replay(
     reading = replace(history.read_options(settings), whole=True)
     source = open_source(history.source, reading, settings)
     rules = replace(rules_of(settings), levels=reading.levels)
-    found, notes = relearn(source, rules, say, history.processes)
+    found, notes = relearn(source, rules, echo, history.processes)
     for line in (*notes.warnings, *(f"skipped: {reason}" for reason in notes.named[:5])):
-        say(line)
+        echo(line)
     if not found:
-        raise LookupError(f"{source.name}: {notes.events} events, but no outcome among them")
+        matches = f" matches{given}" if (given := reading.chosen.options) else ""
+        raise LookupError(
+            f"{source.name}: {notes.events} events, but no outcome among them{matches}"
+        )
     if thresholds_out is not None:
         _write(thresholds_out, found, history.source)
     _show(settings.learner, found, notes, limit, json=json)
@@ -83,11 +89,12 @@ def _show(
 ) -> None:
     import msgspec
 
+    from replay.rebuild.relearn import COUNTED
+
     if json:
+        read = {name: getattr(notes, name) for name in COUNTED}
         shown = [msgspec.to_builtins(each) for each in found[:limit]]
-        show_json(
-            {"learner": learner, "contexts": len(found), "read": vars(notes), "thresholds": shown}
-        )
+        show_json({"learner": learner, "contexts": len(found), "read": read, "thresholds": shown})
         return
     show_table(
         ("tenant", "path", "speculate", "suggest", "outcomes"),
@@ -96,4 +103,4 @@ def _show(
             for each in found[:limit]
         ],
     )
-    say(f"{len(found)} contexts, {notes.predictions} outcomes of {notes.events} events")
+    echo(f"{len(found)} contexts, {notes.predictions} outcomes of {notes.events} events")

@@ -8,7 +8,7 @@ import typer
 
 from cli.support.option_groups import Only
 from cli.support.options import Json, SettingOptions, Yes
-from cli.support.output import claim_outputs, confirm, say, show_json, show_table
+from cli.support.output import claim_outputs, confirm, echo, show_json, show_table
 from cli.support.progress import Bar
 from cli.support.source_options import HistoryOptions
 
@@ -63,7 +63,7 @@ def tune(
 ) -> None:
     """Search settings on the first part of the log, and confirm the best on the rest.
 
-    Changes nothing without --apply; the last line says whether a change pays off. --apply does
+    Changes nothing without --apply; the last line states whether a change pays off. --apply does
     what `headstart learner choose PATTERN` does, after confirmation, for --tenant or all tenants.
 
     Examples: headstart tune --since 7d --grid 'hops:keep=.995..0.9999x6';
@@ -87,9 +87,9 @@ def tune(
             source, candidates, settings.learner, bar, share=split, processes=history.processes
         )
     for warning in found.confirmed["read"]["warnings"]:
-        say(warning)
+        echo(warning)
     _write_report(html, found)
-    say(found.conclusion)
+    echo(found.conclusion)
     applied = None
     if apply is not None:
         applied = _apply(found, apply, history.tenant, settings, dry_run=dry_run, yes=yes)
@@ -102,7 +102,7 @@ def _write_report(html: str | None, found: Tuned) -> None:
     from replay.results.page import write_page
 
     write_page(html, found.confirmed)
-    say(f"{html}: open it in a browser")
+    echo(f"{html}: open it in a browser")
 
 
 def _apply(
@@ -111,16 +111,16 @@ def _apply(
     """Assign the winner to the contexts of a pattern; return None if nothing was changed."""
     from cli.thresholds.learner import send_choice
 
-    whose = "all tenants" if tenant is None else f"tenant {tenant}"
+    scope = "all tenants" if tenant is None else f"tenant {tenant}"
     if not found.better:
-        say("--apply: nothing is changed, because no improvement is confirmed")
+        echo("--apply: nothing is changed, because no improvement is confirmed")
         return None
     if dry_run:
-        say(f"--dry-run: {found.winner} would be assigned to {pattern} of {whose}")
+        echo(f"--dry-run: {found.winner} would be assigned to {pattern} of {scope}")
         return None
-    confirm(f"Assign {found.winner} to {pattern} of {whose} from now on?", yes)
+    confirm(f"Assign {found.winner} to {pattern} of {scope} from now on?", yes)
     applied = send_choice(settings, pattern, found.winner, tenant)
-    say(f"{pattern}: {found.winner}, in {len(applied['offsets'])} partitions")
+    echo(f"{pattern}: {found.winner}, in {len(applied['offsets'])} partitions")
     return applied
 
 
@@ -131,7 +131,7 @@ def _parts(found: Tuned) -> list[str]:
 
 
 def _show(found: Tuned, applied: dict[str, Any] | None, *, json: bool) -> None:
-    from replay.results.summary import amount
+    from replay.results.conclusion import amount, remark
 
     searched, confirmed = found.searched["policies"], found.confirmed["policies"]
     falling = sorted(searched, key=lambda name: -searched[name]["utility"])
@@ -151,7 +151,7 @@ def _show(found: Tuned, applied: dict[str, Any] | None, *, json: bool) -> None:
                    **found.left_out,
                    "applied": applied, "policies": policies})  # fmt: skip
         return
-    heading = "policy (in part assumed)" if found.left_out["assumptions"] else "policy"
+    heading = f"policy{remark(found.left_out)}".replace("(assumed", "(in part assumed")
     show_table(
         (heading, *_parts(found)),
         [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.support.options import Json, LearnerOptions
-from cli.support.output import say, show_json, show_table
+from cli.support.output import echo, show_json, show_table
 from cli.support.targets import require_own_log
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def verify(
         reference=reference,
     )
     asyncio.run(require_own_log(reading))
-    found = asyncio.run(run(config, say))
+    found = asyncio.run(run(config, echo))
     _show(found, json=json)
     if not found.findings.ok:
         raise typer.Exit(1)
@@ -64,7 +64,7 @@ def verify(
 def _show(found: Verified, *, json: bool) -> None:
     counts = dict(found.findings.counts)
     for each in found.findings.named:
-        say(", ".join(f"{name} {value}" for name, value in each.items()))
+        echo(", ".join(f"{name} {value}" for name, value in each.items()))
     figures = {
         "partitions": found.partitions,
         "records": found.records,
@@ -77,4 +77,4 @@ def _show(found: Verified, *, json: bool) -> None:
         )
     else:
         show_table(("what", "count"), [*figures.items(), *counts.items()])
-        say("everything agrees" if found.findings.ok else "they do not agree: see above")
+        echo("everything agrees" if found.findings.ok else "they do not agree: see above")

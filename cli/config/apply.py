@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.output import FAILURE, say, show_json, show_table
+from cli.support.output import FAILURE, echo, show_json, show_table
 from cli.support.times import now_ms, shown_moment
+from cli.support.unknown_names import echo_notes
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -23,7 +24,7 @@ Reason = Annotated[str, typer.Option(help="The reason, shown with the entry.")]
 
 _LATER = (
     "A threshold worker serves it once it runs and reaches Redis (`headstart status`); "
-    "`headstart config get mode` and `headstart thresholds show` show what is served"
+    "`headstart config get mode --everybody` and `headstart thresholds show` show what is served"
 )
 
 
@@ -74,27 +75,39 @@ async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str
     return await _serve(settings, key, offset)
 
 
-def set_and_show(settings: Settings, command: Command, *, json: bool) -> None:
+def set_and_show(
+    settings: Settings, command: Command, notes: Callable[[], Sequence[str]], *, json: bool
+) -> None:
     """Set a command and show it; exit with 1 if it is not yet served.
 
-    Raises what `set_and_serve` does.
+    `notes`: returns what is unusual about the command's names, once it is served. Raises what
+    `set_and_serve` does.
     """
     waits = asyncio.run(set_and_serve(settings, command))
+    found = [] if waits else notes()
     if json:
-        show_json({"set": shown(command), "served": waits is None})
+        show_json({"set": shown(command), "served": waits is None, "notes": found})
     else:
         show_table(COLUMNS, [row(command)])
+    echo_notes(found)
     if waits:
-        say(waits)
+        echo(waits)
         raise typer.Exit(FAILURE)
 
 
-def unset_and_say(
-    settings: Settings, key: bytes, by: str, reason: str, done: str, *, json: bool
+def unset_and_report(
+    settings: Settings,
+    key: bytes,
+    by: str,
+    reason: str,
+    done: Callable[[], tuple[Iterable[str], Mapping[str, Any]]],
+    *,
+    json: bool,
 ) -> None:
-    """Unset a key and print `done`; exit with 1 if its value is still served.
+    """Unset a key and print what applies now; exit with 1 if its value is still served.
 
-    Raises as `unset_now` does.
+    `done`: returns that, once the key is unset in Redis, as lines and as fields of JSON. Raises as
+    `unset_now` does.
     """
     try:
         waits = asyncio.run(unset_now(settings, key, by, reason))
@@ -102,9 +115,11 @@ def unset_and_say(
         if json:
             show_json({"unset": False, "served": False})
         raise
+    lines, fields = ((waits,), {}) if waits else done()
     if json:
-        show_json({"unset": True, "served": waits is None})
-    say(waits or done)
+        show_json({"unset": True, "served": waits is None, **fields})
+    for line in lines:
+        echo(line)
     if waits:
         raise typer.Exit(FAILURE)
 

@@ -13,7 +13,7 @@ from cli.config.mode import get_mode, set_mode, unset_mode
 from cli.config.threshold import get_threshold, set_threshold, unset_threshold
 from cli.support.option_groups import CommandGroup, Only
 from cli.support.options import Json, KafkaRedisOptions, Limit, SettingOptions, Since, TenantOnly
-from cli.support.output import FAILURE, require_found, say, show_json, show_table
+from cli.support.output import FAILURE, echo, require_found, show_json, show_table
 from cli.support.times import now_ms, parse_since
 
 if TYPE_CHECKING:
@@ -67,13 +67,15 @@ def list_commands(
     elif found:
         show_table(COLUMNS, [row(each) for each in found])
     elif not (tenant or since):
-        say("no override or mode is set")
+        echo("no override or mode is set")
     if not json:
-        _say_by_hand(settings.redis, [each for each in state.commands if in_force(each, now)])
+        _report_uncommanded(
+            settings.redis, [each for each in state.commands if in_force(each, now)]
+        )
     require_found(len(found), "override or mode", tenant=tenant, since=since)
 
 
-def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
+def _report_uncommanded(redis: str, commands: Sequence[Command]) -> None:
     """Print the modes that Redis serves without a command."""
     from sinks.connections import RedisUnreachable
     from sinks.redis.served_modes import ServedMode, every_mode
@@ -86,21 +88,21 @@ def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
     try:
         served = asyncio.run(every_mode(redis))
     except RedisUnreachable as error:
-        say(f"cannot read the modes that Redis serves: {error}")
+        echo(f"cannot read the modes that Redis serves: {error}")
         return
     there = {(each.tenant, each.field, each.stored) for each in served}
     for mode in modes:
         field = f"agent/{mode.agent}" if mode.agent else "*"
         if (mode.tenant, field, mode.mode) not in there:
-            whose = ServedMode(mode.tenant, field, mode.mode, mode.mode).whose
-            say(
-                f"{mode.mode} is set for {whose}, and Redis does not serve it: `headstart "
-                "thresholds republish` serves it, or says why it cannot"
+            owner = ServedMode(mode.tenant, field, mode.mode, mode.mode).owner
+            echo(
+                f"{mode.mode} is set for {owner}, and Redis does not serve it: `headstart "
+                "thresholds republish` serves it, or prints why it cannot"
             )
     for each in served:
         if (each.tenant, each.field, each.stored) not in known:
-            what = f"Redis serves {each.stored!r} for {each.whose}, which no command set"
-            say(f"{what}: {each.holds} holds")
+            what = f"Redis serves {each.stored!r} for {each.owner}, which no command set"
+            echo(f"{what}: {each.holds} holds")
 
 
 @app.command("show")
@@ -128,10 +130,10 @@ def show(
 
     reading = options.load()
     for note in unread(reading.origins):
-        say(note)
+        echo(note)
     if wrong := list(refused()):
         for each in wrong:
-            say(f"error: {each}")
+            echo(f"error: {each}")
         raise typer.Exit(FAILURE)
     found = {each.name: each for each in settings_of(reading)}
     if name is not None:

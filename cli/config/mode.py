@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
+from cli.config.apply import (
+    COLUMNS,
+    By,
+    Reason,
+    row,
+    set_and_show,
+    shown,
+    unset_and_report,
+    user_name,
+)
+from cli.support.identifiers import require_names
 from cli.support.option_groups import OptionGroup
 from cli.support.options import Json, KafkaRedisOptions
-from cli.support.output import say, show_json, show_table
+from cli.support.output import echo, show_json, show_table
 from cli.support.times import now_ms
+from cli.support.unknown_names import echo_notes, notes_on_names
 
 if TYPE_CHECKING:
     from sinks.redis.served_modes import ServedMode
@@ -46,6 +58,7 @@ class ModeTarget(OptionGroup):
             raise typer.BadParameter(
                 "select executors: --everybody, --tenant TENANT, or --tenant TENANT --agent AGENT"
             )
+        require_names(tenant=self.tenant, agent=self.agent)
         fields = {"at": 0} | more
         return ModeCommand(mode=mode.value, tenant=self.tenant, agent=self.agent, **fields)
 
@@ -62,14 +75,21 @@ def set_mode(
     """Set the mode of all executors, of a tenant's, or of one agent of a tenant.
 
     The most restrictive of HEADSTART_MODE at the executor, the mode of all executors, the tenant's
-    and the agent's applies. `off --everybody` is the kill switch; it needs no running worker.
+    and the agent's applies. `off --everybody` is the kill switch; it needs no running worker. A
+    tenant of which nothing is known yet is set nevertheless, with a note (--json: `notes`).
 
     Examples: headstart config set mode off --everybody --reason incident;
     headstart config set mode observe --tenant acme --agent planner
     """
 
     command = target.command(mode, by=user_name(by), reason=reason, at=now_ms())
-    set_and_show(options.read(), command, json=json)
+    settings = options.read()
+    set_and_show(
+        settings,
+        command,
+        lambda: notes_on_names(settings, target.tenant, agent=target.agent),
+        json=json,
+    )
 
 
 def unset_mode(
@@ -88,7 +108,7 @@ def unset_mode(
 
     key = command_key(target.command())
     settings = options.read()
-    unset_and_say(settings, key, user_name(by), reason, "taken back", json=json)
+    unset_and_report(settings, key, user_name(by), reason, lambda: (("taken back",), {}), json=json)
 
 
 def get_mode(
@@ -120,29 +140,43 @@ def get_mode(
     ]
     found.sort(key=lambda each: (each.tenant is not None, each.agent is not None))
     holds = next((mode.value for mode in Mode if mode.value in {each.mode for each in found}), None)
-    served = _served(settings.redis, target)
+    served, notes = _served(settings.redis, target), []
     if served is not None:
         holds = holding(served)
+        notes = notes_on_names(settings, target.tenant)
     if json:
         shows = None if served is None else [each._asdict() for each in served]
-        show_json({"modes": [shown(each) for each in found], "holds": holds, "served": shows})
+        show_json(
+            {
+                "modes": [shown(each) for each in found],
+                "holds": holds,
+                "served": shows,
+                "notes": notes,
+            }
+        )
     elif found:
         show_table(COLUMNS, [row(each) for each in found])
-    known = {(each.tenant, f"agent/{each.agent}" if each.agent else "*"): each for each in found}
-    for each in served or ():
+    echo_notes(notes)
+    _report_uncommanded(found, served or ())
+    if holds:
+        echo(f"{holds} holds, unless HEADSTART_MODE where an executor runs is more restrictive")
+    else:
+        echo("no mode is set: HEADSTART_MODE where an executor runs holds, else act")
+
+
+def _report_uncommanded(commands: Sequence[ModeCommand], served: Sequence[ServedMode]) -> None:
+    """Print the modes that Redis serves without a command."""
+    known = {(each.tenant, f"agent/{each.agent}" if each.agent else "*"): each for each in commands}
+    for each in served:
         command = known.get((each.tenant, each.field))
         if command is None or command.mode != each.stored:
             taken = (
                 "" if each.sound else f", which is not a mode: executors treat it as {each.holds}"
             )
-            say(
-                f"Redis serves {each.stored!r} for {each.whose}{taken}; no command set that: "
+            echo(
+                f"Redis serves {each.stored!r} for {each.owner}{taken}; no command set that: "
                 "`headstart config set mode` replaces it"
             )
-    if holds:
-        say(f"{holds} holds, unless HEADSTART_MODE where an executor runs is more restrictive")
-    else:
-        say("no mode is set: HEADSTART_MODE where an executor runs holds, else act")
 
 
 def _served(redis: str, target: ModeTarget) -> list[ServedMode] | None:
@@ -153,5 +187,5 @@ def _served(redis: str, target: ModeTarget) -> list[ServedMode] | None:
     try:
         return asyncio.run(served_modes(redis, target.tenant, target.agent))
     except RedisUnreachable as error:
-        say(f"cannot read the modes that Redis serves: {error}")
+        echo(f"cannot read the modes that Redis serves: {error}")
         return None

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from math import isnan
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
+from cli.config.apply import (
+    COLUMNS,
+    By,
+    Reason,
+    row,
+    set_and_show,
+    shown,
+    unset_and_report,
+    user_name,
+)
 from cli.support.context_options import ContextOptions
+from cli.support.identifiers import require_names
 from cli.support.options import Json, KafkaOptions, KafkaRedisOptions
 from cli.support.output import show_json, show_table
 from cli.support.times import now_ms, parse_age, parse_moment
 
 if TYPE_CHECKING:
     from settings import Settings
+
+DAY_MS: Final = 86_400_000
+LONGEST_MS: Final = 3_650 * DAY_MS
+"""The longest `--for`."""
 
 Tool = Annotated[str | None, typer.Option(help="Only guesses of this tool [default: every tool].")]
 Speculate = Annotated[
@@ -53,6 +68,7 @@ def set_threshold(
 
     ends = _ends(until, lasting)
     _check(speculate, suggest)
+    require_names(tool=tool)
     settings = options.read()
     command = ThresholdOverride(
         tenant=context.tenant,
@@ -66,8 +82,7 @@ def set_threshold(
         reason=reason,
         at=now_ms(),
     )
-    context.note_unknown(settings)
-    set_and_show(settings, command, json=json)
+    set_and_show(settings, command, lambda: context.notes(settings), json=json)
 
 
 def unset_threshold(
@@ -79,15 +94,26 @@ def unset_threshold(
     options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
-    """Unset an override: the learned threshold is served again. Give the same context and tool.
+    """Unset an override of exactly this context and tool, and show what applies there now.
+
+    That is the learned threshold, or another override. --json has it as `applies` (null: as
+    learned), and as `others` the overrides of single tools and of contexts below.
 
     Example: headstart config unset threshold --workflow-type refund --domain retail
     """
+    from cli.config.remaining import remaining_overrides, sentences
+    from sinks.redis.queries import served_chain
 
     settings = options.read()
-    key = _key(settings, context, tool)
-    done = "unset: the learned threshold is served again"
-    unset_and_say(settings, key, user_name(by), reason, done, json=json)
+    key, path = _key(settings, context, tool), context.path(settings)
+
+    def now_applies() -> tuple[Iterable[str], Mapping[str, Any]]:
+        where = context.tenant, context.workflow_type
+        _values, stored = asyncio.run(served_chain(settings.redis, *where, []))
+        found = remaining_overrides(stored, context.workflow_type, path, tool, now_ms())
+        return sentences(found), found.as_json
+
+    unset_and_report(settings, key, user_name(by), reason, now_applies, json=json)
 
 
 def get_threshold(
@@ -133,6 +159,7 @@ def _key(settings: Settings, context: ContextOptions, tool: str | None) -> bytes
     from topics.commands.messages import ThresholdOverride, command_key
 
     tenant, workflow_type = context.tenant, context.workflow_type
+    require_names(tool=tool)
     path = context.path(settings)
     return command_key(
         ThresholdOverride(tenant=tenant, workflow_type=workflow_type, path=path, tool=tool, at=0)
@@ -145,7 +172,14 @@ def _ends(until: str | None, lasting: str | None) -> int | None:
     now = now_ms()
     ends = None if until is None else parse_moment(until)
     if lasting is not None:
-        ends = now + parse_age(lasting)
+        age = parse_age(lasting)
+        if age > LONGEST_MS:
+            raise typer.BadParameter(
+                f"{lasting!r} is longer than {LONGEST_MS // DAY_MS:,} days; leave it out for an "
+                "override that applies until `headstart config unset threshold`",
+                param_hint="--for",
+            )
+        ends = now + age
     if ends is not None and ends <= now:
         raise typer.BadParameter(f"it would have ended already: {until or lasting}")
     return ends

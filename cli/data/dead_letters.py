@@ -26,9 +26,9 @@ from cli.support.options import Json, KafkaOptions, Limit, Yes
 from cli.support.output import (
     FAILURE,
     confirm,
+    echo,
     printable,
     require_found,
-    say,
     show_json,
     show_table,
 )
@@ -79,7 +79,7 @@ def list_letters(
     else:
         columns = ("at", "refused", "group", "source", "bytes", "reason")
         show_table(columns, [list(row(each, log.handling(each)).values()) for each in letters])
-        say(f"{len(letters)} of {total}, newest first")
+        echo(f"{len(letters)} of {total}, newest first")
     require_found(total, "dead letter", **vars(filters))
 
 
@@ -151,12 +151,12 @@ def replay(
         confirm(_question("replay", count), yes)
     left = asyncio.run(_replay(settings.kafka, log, chosen, corrected)) if count else []
     for at, why in left:
-        say(f"{at} is not replayed: {why}")
+        echo(f"{at} is not replayed: {why}")
     if json:
         refused = [{"at": at, "reason": why} for at, why in left]
         show_json({"replayed": count - len(left), "not_replayed": refused})
     else:
-        say(f"{count - len(left)} replayed, {len(left)} not")
+        echo(f"{count - len(left)} replayed, {len(left)} not")
     if left:
         raise typer.Exit(FAILURE)
     require_found(count, "dead letter that waits", always=True, **vars(filters))
@@ -189,7 +189,7 @@ def drop(
     if json:
         show_json({"dropped": count})
     else:
-        say(f"{count} dropped")
+        echo(f"{count} dropped")
     require_found(count, "dead letter that waits", always=True, **vars(filters))
 
 

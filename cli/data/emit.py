@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.support.options import Json, KafkaOptions
-from cli.support.output import FAILURE, say, show_json
+from cli.support.output import FAILURE, echo, show_json
 
 
 def emit(
@@ -35,7 +35,7 @@ def emit(
     report = emit_lines(
         file,
         settings.kafka,
-        say,
+        echo,
         check=lambda: asyncio.run(require_broker(settings.kafka)),
         # A pipe is read line by line, because it may never end.
         opened=(lambda name: json_lines(Path(name))) if Path(file).is_file() else None,
@@ -43,6 +43,6 @@ def emit(
     if json:
         show_json({"emitted": report.emitted, "refused": report.refused})
     else:
-        say(f"{report.emitted} events sent, {report.refused} lines refused")
+        echo(f"{report.emitted} events sent, {report.refused} lines refused")
     if report.refused:
         raise typer.Exit(FAILURE)

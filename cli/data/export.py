@@ -8,7 +8,7 @@ import typer
 
 from cli.support.option_groups import Only
 from cli.support.options import Json, KafkaPostgresOptions
-from cli.support.output import claim_outputs, say, show_json
+from cli.support.output import claim_outputs, echo, show_json
 from cli.support.source_options import HistoryOptions
 
 
@@ -52,11 +52,11 @@ def export(
         for number, unit in enumerate(units, start=1):
             for batch, _ in source.batches(unit, notes):
                 writer.add(batch)
-            say(f"partition {number} of {len(units)}: {writer.records} records so far")
+            echo(f"partition {number} of {len(units)}: {writer.records} records so far")
         if not writer.records:
             raise NothingThere(f"{source.name} holds no records in the range; nothing is written")
     for warning in notes.warnings:
-        say(warning)
+        echo(warning)
     if json:
         show_json({"file": file, "records": writer.records, "epoch": epoch,
                    "partitions": len(units), "warnings": notes.warnings})  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.support.options import Json
-from cli.support.output import claim_outputs, say, show_json
+from cli.support.output import claim_outputs, echo, show_json
 
 if TYPE_CHECKING:
     from replay.importers.agent_runs import Run, Unmapped
@@ -46,15 +46,15 @@ def import_(
 
     tau: tau-bench and tau2-bench results; otlp: OpenTelemetry spans of tool calls (GenAI and MCP
     conventions, OpenInference, OpenLLMetry, Vercel AI, Laminar, Langfuse); langsmith, langfuse:
-    exports; runs: agent runs, validated. They hold tool calls without guesses: a backtest of the
-    runs guesses with the demo's predictor. Records that cannot be mapped are counted and reported.
-    Of duplicate ids the complete version is kept. FILE is not changed if nothing is found.
+    exports; runs: agent runs, validated. Runs have arguments, results and messages where the spans
+    have them; a backtest of runs guesses with the demo's predictor. Records that cannot be mapped
+    are counted and reported. Of duplicate ids the complete version is kept. FILE is not changed if
+    nothing is found.
 
     Examples: headstart import tau gpt-4o-airline.json --out runs.jsonl, then
     headstart backtest --source runs.jsonl; headstart import otlp spans.json --out runs.jsonl --json
     """
-    import orjson
-
+    from headstart.events.exact_json import dump_exactly
     from replay.files.output import output_file
     from replay.importers.agent_runs import Unmapped
     from replay.importers.sources import sources
@@ -66,13 +66,18 @@ def import_(
     given = sources(files, unmapped)
     with output_file(out, [*files, *given]) as lines:
         for run in _reader(form, spans=spans)(given, unmapped):
-            lines.write(orjson.dumps(run) + b"\n")
+            try:
+                line = dump_exactly(run)
+            except (TypeError, ValueError, RecursionError) as error:
+                unmapped.add(f"runs that cannot be written as JSON ({error})")
+                continue
+            lines.write(line + b"\n")
             runs += 1
             calls += len(run["steps"])
-        _say(unmapped)
+        _report(unmapped)
         if not calls:
-            raise LookupError(_nothing(files, unmapped))
-    say(f"{runs} runs with {calls} tool calls in {'standard output' if out == '-' else out}")
+            raise LookupError(_nothing(form, files, unmapped))
+    echo(f"{runs} runs with {calls} tool calls in {'standard output' if out == '-' else out}")
     if json:
         duplicates = sum(unmapped.duplicates.values())
         found = {"runs": runs, "calls": calls, "duplicates": duplicates, "alike": unmapped.alike}
@@ -95,26 +100,35 @@ def _reader(form: Form, *, spans: bool) -> Reader:
     return found
 
 
-def _say(unmapped: Unmapped) -> None:
+def _report(unmapped: Unmapped) -> None:
     for reason, count in unmapped.counts.most_common():
-        say(f"not mapped: {count} {reason} (the first: {unmapped.first[reason]})")
+        echo(f"not mapped: {count} {reason} (the first: {unmapped.first[reason]})")
     for kind, count in unmapped.duplicates.items():
         if count:
-            say(f"dropped: {count} duplicates of {kind} (the same id again)")
+            echo(f"dropped: {count} duplicates of {kind} (the same id again)")
+    for reason, count in unmapped.incomplete.items():
+        echo(f"incomplete: {count} {reason}")
     if unmapped.alike:
-        say(
+        echo(
             f"kept: {unmapped.alike} runs with the identity of another run, but another start or "
             "other calls; give each run a run_id of its own"
         )
 
 
-def _nothing(files: Sequence[str], unmapped: Unmapped) -> str:
+def _nothing(form: Form, files: Sequence[str], unmapped: Unmapped) -> str:
+    from topics.spans.recognition import LOOKED_FOR
+
     names = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-    said = "; ".join(f"{count} {reason}" for reason, count in unmapped.counts.most_common(5))
+    details = "; ".join(f"{count} {reason}" for reason, count in unmapped.counts.most_common(5))
     why = f"no tool call was found in {names}, and nothing is written"
+    if unmapped.kinds:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in unmapped.kinds.most_common(8))
+        details += f"; by kind: {kinds}"
+        if form is Form.OTLP:
+            details += f"; looked for {', '.join(LOOKED_FOR)}"
     if unmapped.counts["observations of type SPAN"]:
-        said += (
+        details += (
             "; Langfuse before it had the type TOOL exports calls as SPAN: --spans takes those "
             "with nothing inside for calls"
         )
-    return f"{why}; found: {said}" if said else why
+    return f"{why}; found: {details}" if details else why

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.support.options import Json
-from cli.support.output import FAILURE, say, show_json
+from cli.support.output import FAILURE, echo, show_json
 
 
 def ship(
@@ -45,6 +45,6 @@ def ship(
         found = report._asdict()
         show_json({"spool": str(found.pop("directory")), **found})
     else:
-        say(str(report))
+        echo(str(report))
     if drain and not report.complete:
         raise typer.Exit(FAILURE)

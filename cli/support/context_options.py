@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.support.identifiers import require_names
 from cli.support.option_groups import OptionGroup
 from cli.support.options import Tenant
-from cli.support.output import say
+from cli.support.unknown_names import notes_on_names
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -34,16 +34,21 @@ class ContextOptions(OptionGroup):
     def path(self, settings: Settings) -> str:
         """Return the context's path, "" for the whole workflow type.
 
-        Raises `typer.BadParameter` for a level that this system does not have.
+        Raises `typer.BadParameter` for a level that this system does not have, or given twice.
         """
         from headstart.keys import context_paths
         from settings.suggestions import did_you_mean
 
+        require_names(tenant=self.tenant, workflow_type=self.workflow_type)
         given = {"domain": self.domain, "user_id": self.user}
         for text in self.context or ():
             key, found, value = text.partition("=")
             if not found:
                 raise typer.BadParameter(f"--context {text!r} is not KEY=VALUE")
+            if given.get(key) is not None:
+                raise typer.BadParameter(
+                    f"the level {key!r} is given twice: {given[key]!r} and {value!r}"
+                )
             given[key] = value
         for key, each in given.items():
             if each is not None and key not in settings.levels:
@@ -54,17 +59,6 @@ class ContextOptions(OptionGroup):
         paths = context_paths(self.workflow_type, given.get, settings.levels)
         return paths[-1] if len(paths) > 1 else ""
 
-    def note_unknown(self, settings: Settings) -> None:
-        """Print a note where nothing was learned for the workflow type: it may be a typo."""
-        from settings.suggestions import did_you_mean
-        from sinks.redis.queries import served_workflow_types
-
-        try:
-            known = asyncio.run(served_workflow_types(settings.redis, self.tenant))
-        except ConnectionError:
-            return
-        if self.workflow_type not in known:
-            say(
-                f"note: nothing is learned yet for the workflow type {self.workflow_type!r} of "
-                f"{self.tenant!r}{did_you_mean(self.workflow_type, known)}"
-            )
+    def notes(self, settings: Settings) -> list[str]:
+        """Return a note if nothing was learned for the tenant or workflow type: a possible typo."""
+        return notes_on_names(settings, self.tenant, self.workflow_type)

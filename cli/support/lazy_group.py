@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from cli.support.finite_options import FiniteCommand
 from cli.support.option_groups import expand_options
 
 
@@ -62,5 +63,5 @@ def _load(name: str, where: str) -> Any:
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name)
     else:
-        holder.command(name)(expand_options(found))
+        holder.command(name, cls=FiniteCommand)(expand_options(found))
     return typer.main.get_group(holder).commands[name]

@@ -10,6 +10,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import typer
 
+from cli.support.finite_options import FiniteCommand
+
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,7 +36,7 @@ class CommandGroup(typer.Typer):
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[F], F]:
         """Register a command, as Typer's method does."""
-        register = super().command(name, **more)
+        register = super().command(name, **{"cls": FiniteCommand} | more)
 
         def add(command: F) -> F:
             register(expand_options(command))

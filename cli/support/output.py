@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 FAILURE = 1
 
 _EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeError, OSError)
-
+_FAULTS: Final = (KeyError, IndexError)
+"""Raised by a subscript, never with a message for a user."""
 
 _REASONS: Final = {errno.ENOENT: "no such file"}
 """Replaces misleading texts of file errors: ENOENT may also mean a missing folder."""
@@ -42,17 +43,17 @@ def one_line(text: object) -> str:
     return printable(str(text), "\t")
 
 
-def say(line: str) -> None:
+def echo(line: str) -> None:
     """Print one line of information on stderr."""
     print(one_line(line), file=sys.stderr, flush=True)
 
 
-def say_lines(text: str) -> None:
+def echo_lines(text: str) -> None:
     """Print lines of information on stderr; all but the first are indented."""
     first, *more = text.split("\n")
-    say(first)
+    echo(first)
     for line in more:
-        say(f"    {line.removeprefix('    ')}")
+        echo(f"    {line.removeprefix('    ')}")
 
 
 def put(line: object) -> None:
@@ -155,6 +156,11 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     Console(file=stream, width=None if stream.isatty() else 200).print(table)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, which takes an s in the plural: `1 model`, `2 models`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def percent(share: float | None) -> str:
     """Return a share as a cell of a table, empty for None."""
     return "" if share is None else f"{share:.1%}"
@@ -172,7 +178,7 @@ def require_found(count: int, what: str, *, always: bool = False, **filters: obj
     if count or not (given or always):
         return
     options = " ".join(f"{name} {value}" for name, value in given.items())
-    say(f"error: no {what} matches {options}" if given else f"error: there is no {what}")
+    echo(f"error: no {what} matches {options}" if given else f"error: there is no {what}")
     raise typer.Exit(FAILURE)
 
 
@@ -186,9 +192,9 @@ def confirm(question: str, yes: bool) -> None:
         agreed = typer.confirm(question, err=True)
     except typer.Abort:
         agreed = False
-        say("")
+        echo("")
     if not agreed:
-        say("nothing is changed; --yes skips the question")
+        echo("nothing is changed; --yes skips the question")
         raise typer.Exit(FAILURE)
 
 
@@ -210,34 +216,33 @@ def report_errors(command: Callable[[], Any]) -> None:
             raise
         sys.stdout.flush()
     except KeyboardInterrupt:
-        say("interrupted")
+        echo("interrupted")
         sys.exit(130)
     except BrokenPipeError:
-        say("error: the reader of the output has ended (broken pipe)")
+        echo("error: the reader of the output has ended (broken pipe)")
         discard()
         sys.exit(FAILURE)
-    except _EXPECTED as error:
-        _fail(error)
     except Exception as error:
-        if not _is_of_a_service(error):
-            say_lines(traceback.format_exc().rstrip())
-            say("error: this is a fault of Headstart; please report it with the lines above")
+        expected = isinstance(error, _EXPECTED) and type(error) not in _FAULTS
+        if not expected and not _is_of_a_service(error):
+            echo_lines(traceback.format_exc().rstrip())
+            echo("error: this is a fault of Headstart; please report it with the lines above")
             sys.exit(FAILURE)
         _fail(error)
 
 
 def _fail(error: Exception) -> NoReturn:
     if os.environ.get("HEADSTART_DEBUG"):
-        say_lines(traceback.format_exc().rstrip())
+        echo_lines(traceback.format_exc().rstrip())
     if isinstance(error, OSError) and isinstance(error.filename, str | bytes | os.PathLike):
         if error.filename == NAME:
             discard()
         why = _REASONS.get(error.errno or 0) or (error.strerror or type(error).__name__).lower()
         if not error.filename2:
-            say(f"error: {why}: {os.fsdecode(error.filename)}")
+            echo(f"error: {why}: {os.fsdecode(error.filename)}")
             sys.exit(FAILURE)
-    said = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
-    say_lines(f"error: {said or type(error).__name__}")
+    text = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
+    echo_lines(f"error: {text or type(error).__name__}")
     sys.exit(FAILURE)
 
 

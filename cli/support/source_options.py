@@ -1,4 +1,4 @@
-"""The options that select a history and say how it is read, for backtest, tune and others."""
+"""The options that select a history and how it is read, for backtest, tune and others."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def open_source(
 
     `outcomes`: `source` is a file, which holds outcomes unless it declares another format.
     """
-    from replay.files.forms import told_by
+    from replay.files.forms import detect_form
     from replay.files.input import local_file
     from replay.sources.export_file import ExportSource, is_export
     from replay.sources.files import open_file
@@ -160,7 +160,7 @@ def open_source(
         history = ArchiveSource(settings.postgres, reading)
     else:
         file = local_file(source)
-        if not is_export(file) and told_by(file).form == "calls":
+        if not is_export(file) and detect_form(file).form == "calls":
             from demo.trace_source import TraceHistory
 
             history = TraceHistory(file, reading)

@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import TextIO
 
-from cli.support.output import say
+from cli.support.output import echo
 
 
 class Asked:
@@ -48,7 +48,7 @@ def _leave(terminals: list[TextIO]) -> None:
     os.close(nothing)
 
 
-def say_if_heard(line: str) -> None:
+def echo_if_open(line: str) -> None:
     """Print a line; ignore a closed stderr, so that shutdown continues."""
     with contextlib.suppress(OSError):
-        say(line)
+        echo(line)

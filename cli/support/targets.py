@@ -36,4 +36,6 @@ def target_of(settings: Settings) -> InspectionTarget:
         settings.redis,
         settings.data,
         settings.health,
+        settings.spans_topic,
+        settings.memory,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from cli.support.output import one_line, say
+from cli.support.output import echo, one_line
 
 if TYPE_CHECKING:
     from console.inspection.snapshot import SystemObserver
@@ -27,7 +27,7 @@ def draws(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
 def only_ascii(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether the locale supports only ASCII.
 
-    Python coerces a C locale to UTF-8, so the stream's encoding does not tell.
+    Python coerces a C locale to UTF-8, so the stream's encoding does not show it.
     """
     if "utf" not in (stream.encoding or "").lower():
         return True
@@ -95,10 +95,10 @@ class LiveView:
         if self._thread.ident is not None:
             self._thread.join(1.0)  # a daemon thread, which may be waiting for a service
 
-    def say(self, line: str) -> None:
+    def echo(self, line: str) -> None:
         """Print a line on stderr without breaking the view."""
         if self._live is None or self._whole:
-            say(line)
+            echo(line)
         else:
             self._live.console.print(one_line(line), markup=False, highlight=False)
 

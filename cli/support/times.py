@@ -8,7 +8,14 @@ from datetime import UTC, datetime
 
 import typer
 
+from headstart.events.schema import FIRST_MS, LAST_MS
+from headstart.events.validation import misread_unit
+
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+_NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
+_OUTSIDE = "before the year 2000 or after 9999"
 
 
 def now_ms() -> int:
@@ -31,24 +38,42 @@ def parse_since(age: str | None) -> int:
 def parse_time(text: str | None, now: int | None = None) -> int | None:
     """Return an age before `now` (Unix ms), a time in ISO 8601, or Unix ms, as Unix ms.
 
-    Raises `typer.BadParameter`.
+    Raises `typer.BadParameter`, also for a number in another unit and a time before the year 2000:
+    as a limit of a range it would select everything, or nothing.
     """
     if text is None:
         return None
     if (age := _age_ms(text)) is not None:
         at: int | None = (now_ms() if now is None else now) - age
-    else:
-        at = int(text) if text.isdecimal() else _iso_ms(text)
-    if at is None or (age is not None and at < 0):
+    elif (at := _iso_ms(text)) is None and _NUMBER.fullmatch(text):
+        return _number_ms(text)
+    if at is None:
         raise typer.BadParameter(
             f"{text!r} is no time: give 90s, 2h, 3d, 2026-01-31T12:00, or Unix ms"
         )
+    if not FIRST_MS <= at <= LAST_MS:
+        raise typer.BadParameter(f"{text!r} is {_OUTSIDE}; give 90s, 2h, 3d or 2026-01-31T12:00")
     return at
+
+
+def _number_ms(text: str) -> int:
+    """Return a number of Unix ms. Raises `typer.BadParameter` for every other number."""
+    number = float(text)
+    if (unit := misread_unit(number)) is not None:
+        per_ms = {"seconds": 1e-3, "microseconds": 1e3, "nanoseconds": 1e6}[unit]
+        raise typer.BadParameter(
+            f"{text!r} reads as {unit}; give Unix milliseconds: {number / per_ms:.0f}"
+        )
+    if not FIRST_MS <= number <= LAST_MS:
+        raise typer.BadParameter(
+            f"{text!r} as Unix milliseconds is {_OUTSIDE}; give 90s, 2h, 3d or 2026-01-31T12:00"
+        )
+    return int(number)
 
 
 def parse_moment(text: str) -> int:
     """Return a time in ISO 8601 as Unix ms, UTC without an offset. Raises `typer.BadParameter`."""
-    if (at := _iso_ms(text)) is None:
+    if (at := _iso_ms(text)) is None or at < FIRST_MS:
         raise typer.BadParameter(
             f"{text!r} is no moment; give ISO 8601, as in 2030-01-31T18:00 or ...T18:00+01:00"
         )
@@ -61,6 +86,9 @@ def _age_ms(text: str) -> int | None:
 
 
 def _iso_ms(text: str) -> int | None:
+    """Return a time in ISO 8601 as Unix ms, None for anything else; of digits only YYYYMMDD is."""
+    if text.isdecimal() and len(text) != len("20260131"):
+        return None  # Python takes some numbers for a date, a separator and a time
     try:
         moment = datetime.fromisoformat(text)
         return round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cli.support.output import say
+from cli.support.output import echo
 
 if TYPE_CHECKING:
     from sinks.redis.queries import UnreadableFields
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 _MOST_NAMED = 20
 
 
-def say_unreadable(found: Sequence[UnreadableFields]) -> None:
+def report_unreadable(found: Sequence[UnreadableFields]) -> None:
     """Print the unreadable values and the remedy on stderr."""
     from sinks.redis.queries import REMEDY
 
     for each in found[:_MOST_NAMED]:
-        say(str(each))
+        echo(str(each))
     if len(found) > _MOST_NAMED:
-        say(f"and {len(found) - _MOST_NAMED} more")
+        echo(f"and {len(found) - _MOST_NAMED} more")
     if found:
-        say(REMEDY)
+        echo(REMEDY)
 
 
 def described(found: Sequence[UnreadableFields]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.support.options import Json, KafkaPart, Part, StackOptions
-from cli.support.output import FAILURE, claim_outputs, say, show_json, show_table
+from cli.support.output import FAILURE, claim_outputs, echo, show_json, show_table
 from cli.support.terminal import LiveView, draws
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ def demo(
         cost_ratio=cost_ratio,
         levels=settings.levels,
     )
-    check_traces(config, say)
+    check_traces(config, echo)
     with (
         _system(settings, kafka, postgres, redis) as (addresses, epoch, check),
         _live(settings, addresses) as print_line,
     ):
         result = run_demo(config, addresses, epoch, check, print_line)
     _show(result.summary)
-    _say_invariants(result.broken)
+    _report_invariants(result.broken)
     if html is not None:
         _write(html, result, config, settings)
     if json:
@@ -84,11 +84,11 @@ def demo(
         raise typer.Exit(FAILURE)
 
 
-def _say_invariants(broken: Sequence[str]) -> None:
+def _report_invariants(broken: Sequence[str]) -> None:
     for sentence in broken:
-        say(f"invariant violated: {sentence}")
+        echo(f"invariant violated: {sentence}")
     if not broken:
-        say("invariants hold: every event stored once, every outcome counted once")
+        echo("invariants hold: every event stored once, every outcome counted once")
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def _system(
 
     found = running(settings.data)
     if found is not None and found.addresses is not None:
-        say(f"using the running system: {found}")
+        echo(f"using the running system: {found}")
         epoch = asyncio.run(read_epoch(found.addresses.kafka))
         yield found.addresses, epoch.number, lambda: None
         return
@@ -113,7 +113,7 @@ def _system(
         StackConfig(data=settings.data, kafka=kafka, postgres=postgres, redis=redis),
         partitions=settings.partitions,
         environment=environment(settings, addresses=False),
-        say=say,
+        echo=echo,
     )
     with system:
         assert system.epoch is not None
@@ -127,11 +127,11 @@ def _live(settings: Settings, addresses: Addresses) -> Iterator[Callable[[str], 
     from console.inspection.target import InspectionTarget
 
     if not draws(sys.stderr):
-        yield say
+        yield echo
         return
     target = InspectionTarget(addresses.kafka, addresses.postgres, addresses.redis, settings.data)
     with LiveView(lambda: SystemObserver(target), 2.0, whole=False, stream=sys.stderr) as view:
-        yield view.say
+        yield view.echo
 
 
 def _write(html: str, result: DemoResult, config: DemoConfig, settings: Settings) -> None:
@@ -149,7 +149,7 @@ def _write(html: str, result: DemoResult, config: DemoConfig, settings: Settings
         "partitions of new topics": settings.partitions,
     }
     write_report(html, result.shown | {"settings": shown})
-    say(f"{html}: open it in a browser")
+    echo(f"{html}: open it in a browser")
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`headstart doctor`: checks a system and says how to fix each problem."""
+"""`headstart doctor`: checks a system and prints how to fix each problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import typer
 
 from cli.support.options import Json, ServiceOptions
-from cli.support.output import FAILURE, put, say, show_json
+from cli.support.output import FAILURE, echo, put, show_json
 
 
 def doctor(
@@ -35,6 +35,6 @@ def doctor(
             if each.remedy and each.level != OK:
                 put(f"{'':20}fix: {each.remedy}")
     warnings = sum(each.level == WARNING for each in findings)
-    say(f"errors: {errors}, warnings: {warnings}")
+    echo(f"errors: {errors}, warnings: {warnings}")
     if errors:
         raise typer.Exit(FAILURE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from cli.support.options import Json, PostgresOptions
-from cli.support.output import say, show_json
+from cli.support.output import echo, show_json
 
 
 def migrate(
@@ -36,6 +36,6 @@ def migrate(
         more = {"missing_rights": lacking.statements} if lacking else {}
         show_json({"applied": applied, **more})
     else:
-        say(f"applied {', '.join(applied) or 'nothing: the schema is the newest'}")
+        echo(f"applied {', '.join(applied) or 'nothing: the schema is the newest'}")
     if lacking is not None:
         raise lacking

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.support.options import HealthOptions, Json
-from cli.support.output import FAILURE, put, say, show_json, show_table
+from cli.support.output import FAILURE, echo, put, show_json, show_table
 
 if TYPE_CHECKING:
     from console.inspection.health import HealthSummary
@@ -62,7 +62,7 @@ def status(
             if ended or (until is not None and time.monotonic() > until):
                 _show(snapshot, summary, json=json)
                 return summary
-            _say_or_print(str(summary), data=watch and not json)
+            _echo_or_print(str(summary), data=watch and not json)
             await asyncio.sleep(every)
 
     if not asyncio.run(run()).healthy:
@@ -88,11 +88,11 @@ def _without_stack(
     )
 
 
-def _say_or_print(line: str, *, data: bool) -> None:
+def _echo_or_print(line: str, *, data: bool) -> None:
     if data:
         put(line)
     else:
-        say(line)
+        echo(line)
 
 
 def _show(snapshot: SystemSnapshot, summary: HealthSummary, *, json: bool) -> None:
@@ -114,6 +114,8 @@ def _show(snapshot: SystemSnapshot, summary: HealthSummary, *, json: bool) -> No
             (f"worker {worker.name}", f"process {worker.pid}", state, f"lag {worker.lag:,}")
         )
         rows += [("", "", note, "") for note in worker.redis_notes]
+        if worker.degraded:
+            rows.append(("", "", f"degraded: {worker.degraded}", ""))
     rows += [
         (group.group, group.topic, "behind" if group.total else "taken in", f"lag {group.total:,}")
         for group in snapshot.groups
@@ -138,7 +140,8 @@ def _letters(waiting: int) -> tuple[str, str]:
 
 
 _WORKER_FIELDS: Final = (
-    "instance", "pid", "running", "trouble", "age_s", "silent_s", "lag", "dead_letters", "lost",
+    "instance", "pid", "running", "trouble", "age_s", "silent_s", "lag", "oldest_s", "degraded",
+    "dead_letters", "lost",
 )  # fmt: skip
 
 
@@ -163,6 +166,7 @@ def described(snapshot: SystemSnapshot, summary: HealthSummary) -> dict[str, Any
             for each in snapshot.workers
         ],
         "dead_letters": snapshot.log.waiting_letters if snapshot.log else None,
+        "memory": snapshot.memory._asdict() if snapshot.memory else None,
         "lag": {group.group: group.lag for group in snapshot.groups},
         "open_transactions": [
             {name: getattr(each, name) for name in ("topic", "partition", "offset", "records")}

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated
 
 import typer
 
 from cli.support.option_groups import CommandGroup, Only
-from cli.support.options import Json, KafkaOptions, SettingOptions
-from cli.support.output import say, show_json, show_table
-
-if TYPE_CHECKING:
-    from settings import Settings
-
-MEMBERS_S: Final = 20.0
-"""Longer than the group session of an ended worker (agents/health/stall_guard.py)."""
+from cli.support.options import Json, KafkaOptions, KafkaPostgresOptions, SettingOptions
+from cli.support.output import counted, echo, show_json, show_table
 
 app = CommandGroup(help="The topics: list, create, delete, describe.")
 
@@ -89,69 +83,60 @@ def create(
     if json:
         show_json({"created": created, "epoch": epoch})
     else:
-        say(f"created {', '.join(created) or 'nothing: all topics exist'}; log epoch {epoch}")
+        echo(f"created {', '.join(created) or 'nothing: all topics exist'}; log epoch {epoch}")
 
 
 @app.command("delete")
 def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only list them.")] = False,
+    discard_unprocessed: Annotated[
+        bool,
+        typer.Option("--discard-unprocessed", help="Also delete events that are not processed."),
+    ] = False,
     *,
-    options: KafkaOptions,
+    options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
     """Delete the topics of the log, to create them with another number of partitions.
 
-    Deletes events, thresholds, notices, log epochs, the changelog and the consumer groups; commands
-    and dead letters are kept. Export the learned state first: `headstart thresholds export FILE`.
-    Refuses while a worker runs; waits up to 20 s for an ended one's session. See
+    Deletes events, decisions, thresholds, shared models, notices, log epochs, the changelog and the
+    consumer groups; commands and dead letters are kept. Export the learned state first: `headstart
+    thresholds export FILE`. No export has shared models: they start from nothing, and the command
+    first prints how many there are. Refuses while a worker runs, and while there are events that
+    are not in the archive or not learned from; waits up to 20 s for an ended worker's session. See
     docs/how-to/partitions.md.
 
     Example: headstart topics delete --yes
     """
-    from topics.catalogue import EPISODES_GROUP, HISTORY_GROUP, OF_ONE_LOG, THRESHOLDS_GROUP
-    from topics.kafka.admin import delete_groups, delete_topics, partition_counts
+    from cli.system.topic_deletion import delete_log
+    from topics.catalogue import OF_ONE_LOG
+    from topics.kafka.admin import partition_counts
+    from topics.models.log import count_models
 
     settings = options.read()
-    names = [topic.name for topic in OF_ONE_LOG]
-
-    async def run() -> list[str]:
-        if not yes:
-            return sorted(await partition_counts(settings.kafka, names))
-        await _require_no_workers(settings)
-        groups = (THRESHOLDS_GROUP, EPISODES_GROUP, HISTORY_GROUP)
-        await delete_groups(settings.kafka, groups, MEMBERS_S)
-        return await delete_topics(settings.kafka, names)
-
-    found = asyncio.run(run())
-    if json:
-        show_json({"deleted": found if yes else [], "found": found})
-    elif yes:
-        say(f"deleted {', '.join(found) or 'nothing: none exists'}")
+    models = asyncio.run(count_models(settings.kafka))
+    if models:
+        echo(restarting(models))
+    if yes:
+        found = asyncio.run(delete_log(settings, discard_unprocessed=discard_unprocessed))
     else:
-        say(f"--yes deletes {', '.join(found) or 'nothing: none exists'}; nothing was deleted")
+        names = [topic.name for topic in OF_ONE_LOG]
+        found = sorted(asyncio.run(partition_counts(settings.kafka, names)))
+    if json:
+        show_json({"deleted": found if yes else [], "found": found, "shared_models": models})
+    elif yes:
+        echo(f"deleted {', '.join(found) or 'nothing: none exists'}")
+    else:
+        echo(f"--yes deletes {', '.join(found) or 'nothing: none exists'}; nothing was deleted")
 
 
-async def _require_no_workers(settings: Settings) -> None:
-    """Raise `RuntimeError` if workers run, or the broker keeps its log only in memory."""
-    from contextlib import suppress
-
-    from console.inspection.workers import find_workers
-    from topics.epoch import read_minted_epoch
-    from topics.kafka.admin import TopicsMissing
-
-    with suppress(TopicsMissing):
-        if (await read_minted_epoch(settings.kafka))[0].volatile:
-            raise RuntimeError(
-                "the embedded broker's topics end with `headstart up`, and the next start creates "
-                "them: stop it instead. Nothing was deleted"
-            )
-    workers = find_workers(settings.data)
-    running = [f"{each.name} (process {each.pid})" for each in workers if each.running]
-    if running:
-        raise RuntimeError(
-            f"workers run: {', '.join(running)}. Stop them first (with `up`: start it with "
-            "--no-workers). Nothing was deleted"
-        )
+def restarting(models: int) -> str:
+    """Return the warning of a deletion about this many shared models, at least one."""
+    begin = "begins" if models == 1 else "begin"
+    return (
+        "warning: with headstart.models and headstart.decisions deleted, "
+        f"{counted(models, 'shared model')} {begin} again from nothing; no export has shared models"
+    )
 
 
 @app.command("describe")

@@ -11,7 +11,7 @@ import typer
 
 from cli.support.options import Json, KafkaPart, Part, StackOptions
 from cli.support.output import put, show_json
-from cli.support.stop_signals import Asked, say_if_heard
+from cli.support.stop_signals import Asked, echo_if_open
 
 if TYPE_CHECKING:
     from settings import LoadedSettings
@@ -66,7 +66,7 @@ def up(
         exact=reading.origins["partitions"] != "default",
         environment=environment(settings, addresses=False),
         workers=workers,
-        say=say_if_heard,
+        echo=echo_if_open,
         spool=_spool(),
         ending=lambda: asked.at_once,
     )
@@ -74,12 +74,12 @@ def up(
         addresses = system.start()
         asked.started = True
         _show(asdict(addresses) | {"epoch": system.epoch and system.epoch.number}, json=json)
-        say_if_heard("running; Ctrl-C stops it")
+        echo_if_open("running; Ctrl-C stops it")
         while not asked.once.wait(0.5):
             system.check()
     finally:
         system.stop()
-    say_if_heard("stopped")
+    echo_if_open("stopped")
 
 
 _PARTS: Final = ("kafka", "postgres", "redis")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.support.options import LearnerOptions
-from cli.support.output import say
+from cli.support.output import echo
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -22,6 +22,9 @@ class Name(StrEnum):
     EPISODES = "episodes"
     THRESHOLDS = "thresholds"
     HISTORY = "history"
+    PREDICTIONS = "predictions"
+    MEMORY = "memory"
+    SPANS = "spans"
     ALL = "all"
 
 
@@ -34,7 +37,8 @@ def worker(
         str | None,
         typer.Option(
             help="Answer /healthz and /readyz at host:port [default: off]; all: episodes there, "
-            "thresholds at port + 1, history at port + 2."
+            "thresholds at port + 1, history at port + 2, predictions at port + 3, "
+            "memory at port + 4, spans at port + 5."
         ),
     ] = None,
     stuck_after_s: Annotated[
@@ -48,17 +52,23 @@ def worker(
     *,
     options: LearnerOptions,
 ) -> None:
-    """Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.
+    """Run a worker: events to Postgres, outcomes to thresholds, decisions to shared models.
 
     It waits for its services with back-off and logs which are missing. On SIGTERM it commits its
     progress and exits. all: workers that end or are stuck are restarted; a spare threshold worker
-    waits to take over at once.
+    waits to take over at once. memory makes episodes of stored events; it needs Postgres only, and
+    HEADSTART_MEMORY=false leaves it out. spans makes events of an OpenTelemetry Collector's spans:
+    it needs HEADSTART_SPANS_TOPIC; all includes it if that is set.
 
     Examples: headstart worker thresholds --instance b; headstart worker all;
     headstart worker all --health 127.0.0.1:8080
     """
 
     settings = options.read(instance=instance, health=health, stuck_after_s=stuck_after_s)
+    if name is Name.SPANS and not settings.spans_topic:
+        raise typer.BadParameter(
+            "the worker spans needs a topic: set HEADSTART_SPANS_TOPIC, for example to otlp_spans"
+        )
     if name is Name.ALL:
         _supervise(settings)
     else:
@@ -74,7 +84,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
     from agents.config import WorkerConfig
     from agents.worker import run_worker
     from processing.records.dlq_limits import DlqLimits
-    from settings import rules_of
+    from settings import embedding_of, rules_of
 
     config = WorkerConfig(
         kafka=settings.kafka,
@@ -86,6 +96,9 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         limits=DlqLimits(settings.refused_ratio, settings.refused_window, settings.refused_run),
         stuck_after_s=settings.stuck_after_s,
         health=settings.health,
+        memory=settings.memory,
+        embedding=embedding_of(settings),
+        spans_topic=settings.spans_topic,
         weigh_floods=settings.weigh_floods,
         notices_days=settings.notices_days,
         check_redis_s=settings.check_redis_s,
@@ -102,10 +115,10 @@ def _supervise(settings: Settings) -> None:
         signal.signal(number, lambda *_: ended.set())
     supervisor = Supervisor(settings.data / "workers", environment(settings))
     supervisor.start()
-    say(f"workers: {', '.join(f'{k} (pid {v})' for k, v in supervisor.pids.items())}")
+    echo(f"workers: {', '.join(f'{k} (pid {v})' for k, v in supervisor.pids.items())}")
     try:
         while not ended.wait(0.5):
             for line in supervisor.check():
-                say(line)
+                echo(line)
     finally:
         supervisor.stop()

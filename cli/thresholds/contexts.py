@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from cli.support.options import Json, KafkaRedisOptions, Limit, Since, TenantOnly, WorkflowTypeOnly
-from cli.support.output import percent, require_found, say, show_json, show_table
+from cli.support.output import echo, percent, require_found, show_json, show_table
 from cli.support.times import parse_since
-from cli.support.unreadable import described, say_unreadable
+from cli.support.unreadable import described, report_unreadable
 from cli.thresholds.learned_times import LearnedTimes, read_learned_times
 
 
@@ -55,7 +55,7 @@ def contexts(
         show_json({"contexts": found[:limit], "total": len(found), **more})
     else:
         _show(found, limit, times)
-        say_unreadable(unreadable)
+        report_unreadable(unreadable)
     count = len(found) + len(unreadable)
     require_found(count, "context", tenant=tenant, workflow_type=workflow_type, since=since)
 
@@ -67,7 +67,7 @@ def _show(found: list[dict[str, Any]], limit: int, times: LearnedTimes) -> None:
     )  # fmt: skip
     rows = [_shown(each, times) for each in found[:limit]]
     show_table(columns, [[each[column] for column in columns] for each in rows])
-    say(f"{len(rows)} of {len(found)}, most recently learned first")
+    echo(f"{len(rows)} of {len(found)}, most recently learned first")
 
 
 def _counted(served: dict[str, Any]) -> dict[str, Any]:

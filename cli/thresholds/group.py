@@ -18,9 +18,9 @@ from cli.support.options import (
     TenantOnly,
     WorkflowTypeOnly,
 )
-from cli.support.output import claim_outputs, require_found, say, show_json, show_table
+from cli.support.output import claim_outputs, echo, require_found, show_json, show_table
 from cli.support.times import parse_since
-from cli.support.unreadable import described, say_unreadable
+from cli.support.unreadable import described, report_unreadable
 from cli.thresholds.learned_times import read_learned_times
 from cli.thresholds.republish import republish
 from cli.thresholds.reset_and_import import import_learned, reset
@@ -72,7 +72,7 @@ def list_thresholds(
     else:
         columns = ("tenant", "path", "speculate", "suggest", "outcomes", "learner")
         show_table(columns, [[_cell(each[column]) for column in columns] for each in found[:limit]])
-        say_unreadable(unreadable)
+        report_unreadable(unreadable)
     require_found(len(found) + len(unreadable), "threshold", tenant=tenant, since=since)
 
 
@@ -121,14 +121,14 @@ def export(
     if len(lines) == 1:
         if json:
             show_json({"file": file, "contexts": 0})
-        say(f"nothing was found, so {file} is not written")
+        echo(f"nothing was found, so {file} is not written")
         chosen = {"tenant": tenant, "workflow_type": workflow_type}
         require_found(0, "context", always=True, **chosen)
     write_file(file, b"".join(lines))
     if json:
         show_json({"file": file, "contexts": len(lines) - 1})
     else:
-        say(f"{len(lines) - 1} contexts written to {file}")
+        echo(f"{len(lines) - 1} contexts written to {file}")
 
 
 @app.command("snapshot")
@@ -164,7 +164,7 @@ def snapshot(
     if json:
         show_json({"file": file, "rows": rows})
     else:
-        say(f"{rows} rows written to {file}")
+        echo(f"{rows} rows written to {file}")
 
 
 def _cell(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.support.output import say
+from cli.support.output import echo
 from cli.support.times import now_ms, shown_moment
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def read_learned_times(kafka: str) -> LearnedTimes:
             return LearnedTimes(await read_state_rows(kafka), epoch.partitions)
     except (KafkaError, LookupError, OSError) as error:  # also BrokerUnreachable, TimeoutError
         why = str(error) or f"no answer within {_PATIENCE_S:g} s"
-        say(
+        echo(
             f"note: contexts that learned after a pause of the workers may have an earlier time: "
             f"the clocks of the partitions were not read ({why})"
         )

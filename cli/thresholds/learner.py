@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.support.option_groups import CommandGroup
-from cli.support.options import Json, KafkaOptions, Limit, Since
-from cli.support.output import require_found, say, show_json, show_table
+from cli.support.options import Json, KafkaOptions, KafkaRedisOptions, Limit, Since
+from cli.support.output import echo, require_found, show_json, show_table
 from cli.support.times import now_ms, parse_since
+from cli.support.unknown_names import echo_notes, notes_on_names, workflow_type_in
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -33,7 +34,7 @@ def choose(
     back: Annotated[bool, typer.Option("--back", help="Remove the pattern's choice.")] = False,
     tenant: Tenant = None,
     *,
-    options: KafkaOptions,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """Assign a policy to every context that matches all parts of a pattern.
@@ -41,7 +42,8 @@ def choose(
     The most specific pattern applies; one for a tenant before one for all tenants. A context
     switches with its next outcome, and starts without state. --back is sent in any case, as workers
     may not have read a choice yet; if the table holds none, the exit code is 1. A control record is
-    sent to every partition of headstart.events, signed if HEADSTART_OPERATORS_KEY is set.
+    sent to every partition of headstart.events, signed if HEADSTART_OPERATORS_KEY is set. A tenant
+    or workflow type of which Redis knows nothing gets a note (--json: `notes`).
 
     Examples: headstart learner choose workflow_type=refund ema:alpha=.1;
     headstart learner choose 'domain=retail/user_id=*' hops_target --tenant acme;
@@ -58,13 +60,15 @@ def choose(
     settings = options.read()
     held = asyncio.run(_holders(settings.kafka, pattern, tenant)) if back else 0
     sent = send_choice(settings, pattern, learner, tenant)
+    notes = [] if back else notes_on_names(settings, tenant, workflow_type_in(pattern))
     if json:
-        show_json(sent)
+        show_json({**sent, "notes": notes})
     else:
-        say(f"{pattern}: {learner or 'as without a choice'}, in {len(sent['offsets'])} partitions")
+        echo(f"{pattern}: {learner or 'as without a choice'}, in {len(sent['offsets'])} partitions")
+    echo_notes(notes)
     if back:
-        whose = f"tenant {tenant!r}" if tenant else "every tenant"
-        require_found(held, f"choice for {pattern} of {whose} in the table", always=True)
+        scope = f"tenant {tenant!r}" if tenant else "every tenant"
+        require_found(held, f"choice for {pattern} of {scope} in the table", always=True)
 
 
 async def _holders(kafka: str, pattern: str, tenant: str | None) -> int:
@@ -125,7 +129,7 @@ def list_choices(
     else:
         columns = ("pattern", "tenant", "learner", "partitions")
         show_table(columns, [[each[column] for column in columns] for each in found])
-        say(f"elsewhere: {settings.learner}")
+        echo(f"elsewhere: {settings.learner}")
     require_found(len(found), "choice", since=since)
 
 

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from cli.support.option_groups import CommandGroup
 from cli.support.options import Json, KafkaPostgresOptions, Limit, Since, TenantOnly
-from cli.support.output import require_found, say, show_json, show_table
+from cli.support.output import echo, require_found, show_json, show_table
 from cli.support.times import now_ms, parse_since, shown_moment
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ def list_notices(
         columns = ("found", "kind", "tenant", "context", "evidence")
         show_table(columns, [_row(*each) for each in found])
         if len(found) == limit:
-            say(f"the newest {limit}; --limit shows more")
+            echo(f"the newest {limit}; --limit shows more")
     elif not (kind or tenant or since):
-        say("there are no notices")
+        echo("there are no notices")
     require_found(len(found), "notice", kind=", ".join(kind or ()), tenant=tenant, since=since)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.support.options import Json, KafkaRedisOptions, TenantOnly
-from cli.support.output import FAILURE, require_found, say, show_json, show_table
+from cli.support.output import FAILURE, echo, require_found, show_json, show_table
 from cli.support.targets import require_own_log
 from cli.support.times import now_ms
 
@@ -93,13 +93,13 @@ def _show(
         columns = ("tenant", "path", "what")
         show_table(columns, [[each[column] for column in columns] for each in shown])
     for other in found.foreign[:MOST_NAMED]:
-        say(f"not a context, left unchanged: {other['key']} {other['field']}".rstrip())
+        echo(f"not a context, left unchanged: {other['key']} {other['field']}".rstrip())
     for kept in commands["kept"]:
-        say(f"no command set it, kept because it restricts: {kept}")
+        echo(f"no command set it, kept because it restricts: {kept}")
     for newer in commands["newer"]:
-        say(f"left unchanged: {newer}")
+        echo(f"left unchanged: {newer}")
     done = "would be replaced" if dry_run else f"replaced: {found.repaired}"
-    say(f"{len(found.wrong)} values in Redis differed from the table; {done}")
+    echo(f"{len(found.wrong)} values in Redis differed from the table; {done}")
 
 
 async def repaired(
@@ -126,7 +126,7 @@ async def repaired(
     )
 
 
-async def repair_or_say(
+async def repair_or_report(
     settings: Settings, epoch: Epoch, tables: Mapping[int, TablePartition]
 ) -> int | None:
     """Repair Redis as part of another command; return the number of replaced values.
@@ -139,7 +139,7 @@ async def repair_or_say(
     try:
         return (await repaired(settings, epoch, tables)).repaired
     except (ConnectionError, TableUnwritten) as error:
-        say(f"Redis was not compared with the table; a threshold worker does that later ({error})")
+        echo(f"Redis was not compared with the table; a threshold worker does that later ({error})")
         return None
 
 
@@ -155,7 +155,7 @@ async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
         return {"commands": 0, "kept": [], "newer": []}  # no command was ever sent
     async with CommandPublisher(settings.redis) as publisher:
         found = await publisher.look(state, now_ms())
-        kept = [f"{redis_hash(place)}: {what}" for place, said in found for what in said.kept]
+        kept = [f"{redis_hash(place)}: {what}" for place, merged in found for what in merged.kept]
         changed = sum(bool(s.changes) and place not in publisher.newer for place, s in found)
         if not dry_run:
             whole = partial(is_whole, settings.kafka, state)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 import typer
 
 from cli.support.options import Json, KafkaRedisOptions, TenantOnly, Yes
-from cli.support.output import FAILURE, confirm, say, show_json
+from cli.support.output import FAILURE, confirm, echo, show_json
 from cli.support.times import now_ms
-from cli.thresholds.republish import repair_or_say
+from cli.thresholds.republish import repair_or_report
 
 if TYPE_CHECKING:
+    from replay.log.live_table import TablePartition
+    from replay.rebuild.newer_learning import NewerLearning
     from settings import Settings
     from topics.control.messages import Control
 
@@ -57,13 +59,13 @@ def reset(
     parts(pattern)
     settings = options.read()
     now = now_ms()
-    said = Reset(new_id(now), now, pattern, tenant)
-    whose = f"of {tenant}" if tenant else "of every tenant"
-    about = {"id": said.id, "pattern": pattern, "tenant": tenant}
-    question = f"Forget {{}} contexts {whose}?"
-    nothing = f"no context {whose} has learned anything that {pattern} matches"
+    reset = Reset(new_id(now), now, pattern, tenant)
+    scope = f"of {tenant}" if tenant else "of every tenant"
+    about = {"id": reset.id, "pattern": pattern, "tenant": tenant}
+    question = f"Forget {{}} contexts {scope}?"
+    nothing = f"no context {scope} has learned anything that {pattern} matches"
     how = _How(question, nothing, about, dry_run, yes, json)
-    asyncio.run(_intervene(settings, how, lambda count: [(n, said) for n in range(count)]))
+    asyncio.run(_intervene(settings, how, lambda count: [(n, reset) for n in range(count)]))
 
 
 def import_learned(
@@ -79,21 +81,23 @@ def import_learned(
 
     Their learned state is overwritten. A control record per context is sent to its partition of
     headstart.events, signed if HEADSTART_OPERATORS_KEY is set. A context keeps the imported state
-    only if the same policy learns there; choose it first. If the file has no context of the
-    tenant, nothing is sent, and the exit code is 1.
+    only if the same policy learns there; choose it first. Prints for how many contexts this
+    discards newer learning, with --json as `newer`: start executors after an import. If the file
+    has no context of the tenant, nothing is sent, and the exit code is 1.
 
     Examples: headstart thresholds import learned.jsonl --dry-run;
     headstart thresholds import learned.jsonl --tenant acme --yes
     """
     from headstart.events.schema import new_id
-    from replay.rebuild.learned_state_file import NotLearned, read_learned
+    from replay.rebuild.learned_state_file import UnusableExport, read_learned
+    from replay.rebuild.newer_learning import newer_learning
     from replay.rebuild.seed_rehearsal import seeds_of
 
     settings = options.read()
     header, lines = read_learned(file)
     if header.levels != settings.levels:
         wanted = ",".join(header.levels)
-        raise NotLearned(f"{file}: has the levels {wanted}; set HEADSTART_LEVELS={wanted}")
+        raise UnusableExport(f"{file}: has the levels {wanted}; set HEADSTART_LEVELS={wanted}")
     now = now_ms()
     wanted_lines = [each for each in lines if tenant in (None, each.tenant)]
     id = new_id(now)
@@ -106,7 +110,14 @@ def import_learned(
     how = _How("Overwrite {} contexts?", nothing, about, dry_run, yes, json)
     if not wanted_lines:
         _end_without(how)
-    asyncio.run(_intervene(settings, how, lambda count: seeds_of(wanted_lines, count, id, now)))
+    asyncio.run(
+        _intervene(
+            settings,
+            how,
+            lambda count: seeds_of(wanted_lines, count, id, now),
+            lambda tables: newer_learning(tables, wanted_lines),
+        )
+    )
 
 
 class _How(NamedTuple):
@@ -120,11 +131,15 @@ class _How(NamedTuple):
 
 
 async def _intervene(
-    settings: Settings, how: _How, controls: Callable[[int], Sequence[tuple[int, Control]]]
+    settings: Settings,
+    how: _How,
+    controls: Callable[[int], Sequence[tuple[int, Control]]],
+    newer: Callable[[Mapping[int, TablePartition]], NewerLearning] | None = None,
 ) -> None:
     """Apply control records to a copy of the table, ask for confirmation, and send them.
 
-    `controls` returns (partition, record) pairs for a number of partitions.
+    `controls` returns (partition, record) pairs for a number of partitions; `newer` what they would
+    discard of the table.
     """
     from replay.log.live_table import read_whole_table
     from replay.rebuild.seed_rehearsal import rehearse
@@ -134,11 +149,16 @@ async def _intervene(
 
     epoch = await read_epoch(settings.kafka)
     tables = await read_whole_table(settings.kafka, epoch)
-    said = controls(epoch.partitions)
-    tried = rehearse(tables, epoch, rules_of(settings), said, now_ms())
+    records = controls(epoch.partitions)
+    discarded = None if newer is None else newer(tables)
+    tried = rehearse(tables, epoch, rules_of(settings), records, now_ms())
     found = {**how.about, "contexts": tried.contexts, "refused": tried.refused}
+    if discarded is not None:
+        found["newer"] = discarded._asdict()
+        if discarded.contexts:
+            echo(str(discarded))
     for reason in tried.refused:
-        say(f"would be refused: {reason}")
+        echo(f"would be refused: {reason}")
     if not tried.contexts and not tried.refused:
         _end_without(how)
     if how.dry_run or tried.refused:
@@ -148,10 +168,10 @@ async def _intervene(
         return
     confirm(how.question.format(tried.contexts), how.yes)
     # Redis ignores updates older than its value, even if that version was never in the log.
-    await repair_or_say(settings, epoch, tables)
+    await repair_or_report(settings, epoch, tables)
     offsets: dict[int, int] = {}
     key = operators_key(settings)
-    for control, same in groupby(said, lambda each: each[1]):
+    for control, same in groupby(records, lambda each: each[1]):
         places = [partition for partition, _ in same]
         offsets |= await send_control(settings.kafka, control, key, only=places)
     text = f"{tried.contexts} contexts, in {len(offsets)} partitions"
@@ -162,7 +182,7 @@ def _end_without(how: _How) -> NoReturn:
     """Exit with 1, because no context is affected."""
     if how.json:
         show_json({**how.about, "contexts": 0, "refused": [], "sent": False})
-    say(f"error: {how.nothing}; nothing was sent")
+    echo(f"error: {how.nothing}; nothing was sent")
     raise typer.Exit(FAILURE)
 
 
@@ -170,4 +190,4 @@ def _show(found: Mapping[str, Any], text: str, json: bool) -> None:
     if json:
         show_json(found)
     else:
-        say(text)
+        echo(text)

@@ -12,16 +12,17 @@ import typer
 
 from cli.support.context_options import ContextOptions
 from cli.support.options import Json, Limit, PostgresOptions, RedisOptions, Since
-from cli.support.output import percent, printable, put, require_found, say, show_json, show_table
+from cli.support.output import echo, percent, printable, put, require_found, show_json, show_table
 from cli.support.times import now_ms, parse_since, shown_moment
-from cli.support.unreadable import described, say_unreadable
+from cli.support.unknown_names import echo_notes
+from cli.support.unreadable import described, report_unreadable
 
 if TYPE_CHECKING:
     from console.inspection.explain import Explanation
 
 Tool = Annotated[str | None, typer.Option(help="The guessed tool.")]
 _PLOT_ROWS = 10
-_SAID = {"speculative": "started early", "suggestion": "suggested", "explicit": "asked"}
+_ANSWER_LABELS = {"speculative": "started early", "suggestion": "suggested", "explicit": "asked"}
 """Labels for the answers of `learners.modes`."""
 
 
@@ -46,7 +47,7 @@ def show(
     paths = _paths(context.path(settings), workflow_type)
     found = asyncio.run(explain(settings.redis, tenant, workflow_type, paths, tool, now_ms()))
     if all(level.outcomes is None for level in found.levels):
-        context.note_unknown(settings)
+        echo_notes(context.notes(settings))
     if json:
         show_json(_described(found))
         return
@@ -81,7 +82,7 @@ def _show_why(found: Explanation) -> None:
         _show_metrics(found.metrics)
     for each in found.overrides:
         put(f"override: {printable(_named(each), '')}")
-    say_unreadable(found.unreadable)
+    report_unreadable(found.unreadable)
 
 
 def _show_metrics(metrics: Mapping[str, Any]) -> None:
@@ -90,9 +91,9 @@ def _show_metrics(metrics: Mapping[str, Any]) -> None:
     show_table(
         ("what was done", "outcomes", "wrong (FP)", "right, not started (FN)"),
         [
-            (said, f"{modes[mode]['outcomes']:.0f}", percent(modes[mode]["fp"]),
+            (label, f"{modes[mode]['outcomes']:.0f}", percent(modes[mode]["fp"]),
              percent(modes[mode]["fn"]))
-            for mode, said in _SAID.items()
+            for mode, label in _ANSWER_LABELS.items()
         ],
     )  # fmt: skip
     means = [f"mean confidence {_number(metrics['mean_confidence'], '.3f')}"]
@@ -165,7 +166,7 @@ def history(
             for each in changes[-_PLOT_ROWS:]
         ]  # fmt: skip
         show_table(("at", "speculate", "suggest", "outcomes", "learner"), rows)
-        say(f"{len(changes)} changes, the newest {len(rows)} listed")
+        echo(f"{len(changes)} changes, the newest {len(rows)} listed")
     what = f"change of {path} kept for tenant {tenant!r}"
     require_found(len(changes), what, always=True, since=since)
 
@@ -191,10 +192,10 @@ def _paths(path: str, workflow_type: str) -> list[str]:
 
 def _named(override: Mapping[str, Any]) -> str:
     """Return an override on one line, without empty fields."""
-    said = {**override, "until": shown_moment(override["until"])}
-    said["path"] = said["path"] or "the whole workflow type"
+    label = {**override, "until": shown_moment(override["until"])}
+    label["path"] = label["path"] or "the whole workflow type"
     return ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in said.items()
+        for name, value in label.items()
         if value not in (None, "")
     )

@@ -90,7 +90,7 @@ def explained(
     in_force = [
         each._asdict() for each in overrides if applicable_override([each], paths, tool, now)
     ]
-    first = applicable_override(overrides, paths, tool, now)
+    first = applicable_override(overrides, paths, tool, now, threshold.speculate)
     if first is not None:
         threshold = threshold.overridden(first)
     return Explanation(threshold, tuple(levels), in_force, served, now)
@@ -138,8 +138,7 @@ def _worth(threshold: Threshold, learned: Mapping[str, Any]) -> Iterator[str]:
         unknown = " or ".join(name for name, ms in (("gain", gain), ("cost", cost)) if ms <= 0)
         yield (
             f"no {unknown} is logged at this level: the average of the level above counts from "
-            "when this one began, for a workflow type that of the tenant's default; if neither is "
-            f"known there, a guess must be right with probability {TARGET:.2f}"
+            f"when this one began, for a workflow type that of the tenant's default; {_else(gain)}"
         )
     if threshold.calibration is not None:
         right = [
@@ -147,6 +146,12 @@ def _worth(threshold: Threshold, learned: Mapping[str, Any]) -> Iterator[str]:
             for p in (0.5, 0.7, 0.9)
         ]
         yield f"calibration: right are {', '.join(right)} confidence"
+
+
+def _else(gain: float) -> str:
+    if gain > 0:
+        return "if none is known there, the cost counts as equal to the gain: a probability of 0.50"
+    return f"if neither is known there, a guess must be right with probability {TARGET:.2f}"
 
 
 def _evidence(explanation: Explanation) -> Iterator[str]:

@@ -42,12 +42,14 @@ def assess(
 ) -> HealthSummary:
     """Assess a snapshot. `still_s`: seconds for which records have waited without progress.
 
-    `workers`: names of which at least one worker each must run.
+    `workers`: names of which at least one worker each must run; every other worker that was found
+    must run, too. Empty: workers are not assessed.
     """
     reasons = [
         f"{_SERVICES[each.service]}: {each.error}" for each in snapshot.services if not each.ok
     ]
-    for name in workers:
+    found = [each.name for each in snapshot.workers] if workers else []
+    for name in dict.fromkeys((*workers, *found)):
         reasons += _missing(name, [each for each in snapshot.workers if each.name == name])
     if snapshot.log:  # not counted as lag: no worker can read past it
         reasons += _held(long_open(snapshot.log.open, snapshot.at), snapshot.at)

@@ -14,11 +14,14 @@ from sinks.postgres.queries import estimate_events
 from topics.catalogue import (
     COMMANDS,
     DEAD_LETTERS,
+    DECISIONS,
     EPISODES_GROUP,
     EPOCHS,
     EVENTS,
     HANDLED,
     HISTORY_GROUP,
+    PREDICTIONS_GROUP,
+    SPANS_GROUP,
     THRESHOLDS,
     THRESHOLDS_GROUP,
 )
@@ -27,15 +30,16 @@ from topics.kafka.admin import TopicsMissing, TopicState, committed_offsets, des
 from topics.kafka.groups import GroupState, describe_groups
 from topics.kafka.transactions import OpenTransaction, open_transactions
 
-_TOPICS = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, EPOCHS)
+_TOPICS = (EVENTS, THRESHOLDS, DECISIONS, DEAD_LETTERS, HANDLED, EPOCHS)
 
 
 @dataclass(frozen=True)
 class LogState:
     """The broker's state; `learned`: the offsets committed by the threshold group.
 
-    `open`: the oldest open transaction per partition; `groups`: the groups whose state the broker
-    returns.
+    `modelled`: those committed by the group of shared models. `open`: the oldest open transaction
+    per partition; `groups`: the groups whose state the broker returns. `further`: the lag of groups
+    that read topics of other systems.
     """
 
     epoch: int
@@ -43,6 +47,8 @@ class LogState:
     learned: Mapping[int, int]
     open: Sequence[OpenTransaction] = ()
     groups: Mapping[str, GroupState] = field(default_factory=dict)
+    modelled: Mapping[int, int] = field(default_factory=dict)
+    further: Sequence[GroupLag] = ()
 
     @property
     def records(self) -> int:
@@ -90,8 +96,9 @@ class GroupLag:
 class Log:
     """Reads the log's state repeatedly; caches the epoch while offsets only grow."""
 
-    def __init__(self, kafka: str) -> None:
-        self._kafka = kafka
+    def __init__(self, kafka: str, spans_topic: str = "") -> None:
+        """`spans_topic`: the topic that the worker `spans` reads, or empty."""
+        self._kafka, self._spans_topic = kafka, spans_topic
         self._epoch: Epoch | None = None
         self._end: Mapping[int, int] = {}
 
@@ -110,7 +117,9 @@ class Log:
             self._epoch = await read_epoch(self._kafka)
         self._end = end
         open_now = await open_transactions(self._kafka, states.values())
-        return await ask_groups(self._kafka, self._epoch.number, states, open_now)
+        return await ask_groups(
+            self._kafka, self._epoch.number, states, open_now, self._spans_topic
+        )
 
 
 async def ask_groups(
@@ -118,13 +127,30 @@ async def ask_groups(
     epoch: int,
     topics: Mapping[str, TopicState],
     open_now: Sequence[OpenTransaction] = (),
+    spans_topic: str = "",
 ) -> LogState:
-    """Ask how far the groups are in the log that `topics` describes."""
-    learned, groups = await asyncio.gather(
-        committed_offsets(kafka, THRESHOLDS_GROUP, EVENTS.name, topics[EVENTS.name].partitions),
-        describe_groups(kafka, (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP)),
+    """Ask how far the groups are in the log that `topics` describes, and in `spans_topic`."""
+    partitions = topics[EVENTS.name].partitions
+    further = {SPANS_GROUP: spans_topic} if spans_topic else {}
+    asked = (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP, *further)
+    learned, modelled, groups, lags_there = await asyncio.gather(
+        committed_offsets(kafka, THRESHOLDS_GROUP, EVENTS.name, partitions),
+        committed_offsets(kafka, PREDICTIONS_GROUP, DECISIONS.name, partitions),
+        describe_groups(kafka, asked),
+        _ask_further(kafka, further),
     )
-    return LogState(epoch, topics, learned, open_now, groups)
+    return LogState(epoch, topics, learned, open_now, groups, modelled, lags_there)
+
+
+async def _ask_further(kafka: str, topics: Mapping[str, str]) -> list[GroupLag]:
+    """Ask how far groups are in topics of other systems, by group; an absent one is left out."""
+    states = await describe_topics(kafka, topics.values()) if topics else {}
+    found = []
+    for group, name in topics.items():
+        if topic := states.get(name):
+            committed = await committed_offsets(kafka, group, name, topic.partitions)
+            found.append(GroupLag(group, name, _behind(topic, committed)))
+    return found
 
 
 async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> SinkProgress:
@@ -141,13 +167,22 @@ async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> Sin
 
 def lags(log: LogState, stored: SinkProgress | None) -> list[GroupLag]:
     """Return the lag of each group whose offsets are known."""
-    reached = {THRESHOLDS_GROUP: log.learned, **(stored.offsets if stored else {})}
-    of = {EPISODES_GROUP: EVENTS, THRESHOLDS_GROUP: EVENTS, HISTORY_GROUP: THRESHOLDS}
+    reached = {
+        THRESHOLDS_GROUP: log.learned,
+        PREDICTIONS_GROUP: log.modelled,
+        **(stored.offsets if stored else {}),
+    }
+    of = {
+        EPISODES_GROUP: EVENTS,
+        THRESHOLDS_GROUP: EVENTS,
+        HISTORY_GROUP: THRESHOLDS,
+        PREDICTIONS_GROUP: DECISIONS,
+    }
     return [
         GroupLag(group, topic.name, _behind(log.topics[topic.name], reached[group]))
         for group, topic in of.items()
-        if group in reached
-    ]
+        if group in reached and topic.name in log.topics
+    ] + [*log.further]
 
 
 def _behind(topic: TopicState, reached: Mapping[int, int]) -> dict[int, int]:

@@ -79,7 +79,7 @@ async def ask_redis(target: InspectionTarget) -> ServiceAnswer:
 
     async def ask() -> str | None:
         async with redis_client(target.redis) as client:
-            said = await client.info("server")
-        return str(said.get("valkey_version") or said.get("redis_version"))
+            server = await client.info("server")
+        return str(server.get("valkey_version") or server.get("redis_version"))
 
     return await answer_of("redis", masked_address(target.redis), ask)

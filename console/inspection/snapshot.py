@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -18,11 +18,15 @@ from console.inspection.target import InspectionTarget
 from console.inspection.workers import Worker, ask_workers, find_workers
 from headstart.kafka_producer import BrokerUnreachable
 from headstart.scrubbing.masking import masked_address
+from memory.store.outbox import OutboxLag, outbox_lag
+from processing.worker_report import MEMORY, WORKERS
 from sinks.postgres.reading import reporting_schema_errors
 from sinks.postgres.rights import require_rights_to_store
 
 ANSWER_S: Final = 8.0
 """Timeout of a service's answer."""
+MEMORY_GROUP: Final = f"headstart-{MEMORY}"
+"""Under this name the lag of the memory is shown among the groups; its worker is in none."""
 _REST: Final = 10
 """Reading all values from Redis takes at most one part in this many of the time."""
 
@@ -41,6 +45,8 @@ class SystemSnapshot:
     learned: LearnedSummary | None = None
     moves: Mapping[tuple[str, str], list[float]] = field(default_factory=dict)
     """Past thresholds, oldest first, of contexts (tenant, path) that are newly leading."""
+    memory: OutboxLag | None = None
+    """What waits for the memory worker; None: unknown, or the memory is switched off."""
 
     @property
     def answered(self) -> bool:
@@ -49,13 +55,31 @@ class SystemSnapshot:
 
     @property
     def groups(self) -> list[GroupLag]:
-        """The lag of each group, as far as it is known."""
-        return lags(self.log, self.stored) if self.log else []
+        """The lag of each group, as far as it is known; else as its workers reported it."""
+        if not self.log:
+            return []
+        found = lags(self.log, self.stored)
+        if self.memory is not None:
+            found.append(GroupLag(MEMORY_GROUP, "episode_outbox", {0: self.memory.rows}))
+        return found + reported_lags(self.workers, {each.group for each in found})
 
     @property
     def lag(self) -> int:
         """Waiting records of all groups."""
         return sum(group.total for group in self.groups)
+
+
+def reported_lags(workers: Iterable[Worker], known: Set[str]) -> list[GroupLag]:
+    """Return the lags that workers reported whose group is not in `known`. Pure.
+
+    The groups of the workers that each system has are read from the broker and Postgres.
+    """
+    found = dict[str, dict[int, int]]()
+    for each in workers:
+        group = f"headstart-{each.name}"
+        if each.report is not None and each.name not in WORKERS and group not in known:
+            found.setdefault(group, {}).update(each.report.lag)
+    return [GroupLag(group, "as reported", lag) for group, lag in found.items()]
 
 
 class SystemObserver:
@@ -66,7 +90,7 @@ class SystemObserver:
     ) -> None:
         """`contexts`: whether to read the values that Redis serves."""
         self._target, self._tenant, self._contexts = target, tenant, contexts
-        self._log = Log(target.kafka)
+        self._log = Log(target.kafka, target.spans_topic)
         self._learned: LearnedSummary | None = None
         self._learn_at = 0.0
         self._known: set[tuple[str, str]] = set()
@@ -84,11 +108,13 @@ class SystemObserver:
             asyncio.to_thread(self._workers),
         )
         kafka = ServiceAnswer("kafka", self._target.kafka, error=kafka_error)
-        stored = learned = None
+        stored = learned = memory = None
         if postgres.ok:
             connection = await asked.connection()
             epoch = log.epoch if log else None
             stored, error = await _tried(lambda: _stored(connection, asked.dsn, epoch))
+            if error is None and self._target.memory:
+                memory, _ = await _tried(lambda: outbox_lag(connection))
             if error is None:
                 _, error = await _tried(lambda: require_rights_to_store(connection, asked.dsn))
             postgres = _also(postgres, error)
@@ -97,10 +123,12 @@ class SystemObserver:
             redis = _also(redis, error)
         moves = await self._moves(connection, learned) if learned and postgres.ok else {}
         services = (kafka, postgres, redis)
-        return SystemSnapshot(time.time(), services, tuple(workers), log, stored, learned, moves)
+        return SystemSnapshot(
+            time.time(), services, tuple(workers), log, stored, learned, moves, memory
+        )
 
     def _workers(self) -> list[Worker]:
-        found = find_workers(self._target.data)
+        found = find_workers(self._target.data, configured=self._target.optional_workers)
         if self._target.health and not found:
             found = ask_workers(self._target.health)
         return found

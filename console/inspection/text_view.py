@@ -68,6 +68,9 @@ def _facts(trends: Trends) -> Iterator[tuple[str, str, str]]:
         yield "stored", f"{snapshot.stored.events:,} events{_per_s(trends.rate('events'))}", ""
     if log:
         yield "lag", f"{snapshot.lag:,}", "warn" if snapshot.lag else ""
+    if memory := snapshot.memory:
+        waiting = f"{memory.rows:,} runs wait, the oldest for {age_of(memory.oldest_s)}"
+        yield "memory", waiting if memory.rows else "is up to date", "warn" if memory.rows else ""
     if learned := snapshot.learned:
         yield "contexts", f"{learned.contexts:,} with {learned.outcomes:,} outcomes", ""
         rate = learned.hit_rate

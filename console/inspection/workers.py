@@ -5,11 +5,13 @@ Reads files only: trying a worker's lock could make a worker fail that starts at
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +20,7 @@ import msgspec
 
 from deploy.last_error import why_ended
 from deploy.supervisor import health_address
-from processing.worker_report import REPORT_FILE, WORKERS, Report, decode_report
+from processing.worker_report import ALL_WORKERS, REPORT_FILE, WORKERS, Report, decode_report
 
 SILENT_AFTER_S: Final = 10.0
 """A worker reports once a second; on a busy machine a few may be late."""
@@ -74,7 +76,9 @@ class Worker:
         if self.report is None:
             return []
         found = []
-        if repaired := self.report.repaired:
+        # Values of an earlier log epoch are this system's own.
+        repaired = {name: n for name, n in self.report.repaired.items() if name != "outdated"}
+        if repaired:
             each = ", ".join(f"{name} {count:,}" for name, count in sorted(repaired.items()))
             found.append(f"replaced {sum(repaired.values()):,} values in Redis ({each})")
         if self.report.contested:
@@ -82,6 +86,16 @@ class Worker:
         if self.report.kept:
             found.append(f"{self.report.kept:,} modes or overrides that no command set")
         return found
+
+    @property
+    def degraded(self) -> str:
+        """What it does less than it should, and why; empty: nothing."""
+        return self.report.degraded if self.report else ""
+
+    @property
+    def oldest_s(self) -> float:
+        """Seconds for which the oldest of its lag has waited, as reported; memory only."""
+        return self.report.oldest_s if self.report else 0.0
 
     @property
     def trouble(self) -> str | None:
@@ -107,20 +121,43 @@ class Worker:
         return None
 
 
-def find_workers(data: Path, now: float | None = None) -> list[Worker]:
+def find_workers(
+    data: Path, now: float | None = None, configured: Collection[str] = ()
+) -> list[Worker]:
     """Return the workers of a data directory that have a report or a log, in order of their names.
 
-    A worker that fails at start has only a log. `now`: Unix seconds, default: the clock.
+    A worker that fails at start has only a log. An optional one that ended before all that run
+    began is left out unless `configured` names it. `now`: Unix seconds, default: the clock.
     """
     moment, workers = time.time() if now is None else now, data / "workers"
     labels = {file.parent.name for file in workers.glob(f"*/{REPORT_FILE}")}
     labels |= {log.stem for log in workers.glob("logs/*.log") if not log.stem.endswith("-spare")}
-    found = []
+    found, last = [], dict[str, float]()
     for label in labels:
         name, _, instance = label.partition("-")
-        if name in WORKERS:
-            found.append(_worker(name, instance, workers / label / REPORT_FILE, moment))
-    return sorted(found, key=lambda each: (WORKERS.index(each.name), each.instance))
+        if name in ALL_WORKERS:
+            file = workers / label / REPORT_FILE
+            found.append(_worker(name, instance, file, moment))
+            last[label] = _last_seen(file)
+    ages = [each.age_s for each in found if each.running and each.age_s is not None]
+    begun = moment - max(ages) if ages else 0.0
+    kept = (*WORKERS, *configured)
+    found = [
+        each
+        for each in found
+        if each.name in kept or each.running or last[f"{each.name}-{each.instance}"] >= begun
+    ]
+    return sorted(found, key=lambda each: (ALL_WORKERS.index(each.name), each.instance))
+
+
+def _last_seen(file: Path) -> float:
+    """Return when a worker last reported or was started, in Unix seconds; 0: never."""
+    started = file.parents[1] / "locks" / f"{file.parent.name}.lock"
+    times = [0.0]
+    for each in (file, file.with_name("worker.lock"), started):
+        with contextlib.suppress(OSError):
+            times.append(each.stat().st_mtime)
+    return max(times)
 
 
 def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
@@ -180,7 +217,7 @@ def ask_workers(health: str) -> list[Worker]:
     Blocks for up to two seconds per worker.
     """
     found = []
-    for place in range(len(WORKERS)):
+    for place in range(len(ALL_WORKERS)):
         address = health_address(health, place)
         if (body := _healthz(address)) is None:
             continue

@@ -20,7 +20,7 @@ _TAIL_BYTES = 16_384
 _TAIL_LINES = 6
 _DISK_FULL = re.compile("No space left on device|Disk quota exceeded", re.IGNORECASE)
 _LEAST_FREE_BYTES = 1 << 20
-"""With less free space even the line that says so may be missing in the log."""
+"""With less free space even the line that reports it may be missing in the log."""
 _SEE_LOG = "see its log, and start again"
 
 

@@ -71,7 +71,7 @@ class VectorizedApplier:
     """Applies runs of plain events at once, of batches scanned by the kernels."""
 
     def __init__(self, state: PartitionState, events: EventApplier) -> None:
-        """`events` applies all other events, and says when something expires."""
+        """`events` applies all other events, and returns when something expires."""
         self._state, self._events = state, events
         self._contexts, self._starts = state.contexts, state.open_predictions
         self._deduplicator, self._clock = state.deduplicator, state.clock

@@ -145,7 +145,7 @@ class ContextPath:
 
 @contextmanager
 def without_learning(contexts: Sequence[Context]) -> Iterator[None]:
-    """Undo what contexts learn meanwhile; their counters count all the same."""
+    """Undo what contexts learn meanwhile, except their counters."""
     before = [(each.numbers.state, each.numbers.gain, each.numbers.cost) for each in contexts]
     yield
     for context, kept in zip(contexts, before, strict=True):

@@ -32,7 +32,7 @@ from processing.state.rows import (
     outcomes_in,
     version,
 )
-from topics.control.messages import Default, Evidence, LearnedState, TypeEvidence
+from topics.control.messages import Default, DefaultEvidence, LearnedState, TypeEvidence
 
 MIN_OUTCOMES: Final = 20
 """Outcomes that a workflow type needs to count."""
@@ -104,15 +104,17 @@ class EvidenceCollector:
         for tenant in self._rows:
             self._changes.changed(tenant)
 
-    def due(self, now_ms: int) -> list[Evidence]:
+    def due(self, now_ms: int) -> list[DefaultEvidence]:
         """Return the evidence to send now; call `sent` when it was sent."""
         found = self._changes.due(self._known, ne if self._tuning.every_change else _evidence_moved)
         return [
-            Evidence(self._new_id(now_ms), now_ms, tenant, self._partition, *self._place, known)
+            DefaultEvidence(
+                self._new_id(now_ms), now_ms, tenant, self._partition, *self._place, known
+            )
             for tenant, known in found
         ]
 
-    def sent(self, evidence: Evidence) -> None:
+    def sent(self, evidence: DefaultEvidence) -> None:
         """Note that it was sent."""
         self._changes.sent(evidence.tenant, evidence.known)
         if not self._rows.get(evidence.tenant):
@@ -148,7 +150,7 @@ class DefaultMerger:
     ) -> None:
         self._policy, self._new_id, self._tuning = policy, new_id, tuning
         self._choices = LearnerAssignments(0)
-        self._evidence: dict[str, dict[int, Evidence]] = {}
+        self._evidence: dict[str, dict[int, DefaultEvidence]] = {}
         self._place = 0, -1
         self._changes: _Changes[LearnedState | None] = _Changes(now_s, tuning.again_s)
 

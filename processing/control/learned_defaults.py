@@ -17,22 +17,22 @@ from learners.policy import Policy, State, layout_error
 from processing.control.latest_by_subject import LatestBySubject
 from processing.control.learner_assignments import named_policy
 from processing.state.rows import DEFAULT, ContextRow, control_body, default_key, evidence_key
-from topics.control.messages import Default, Evidence, LearnedState
+from topics.control.messages import Default, DefaultEvidence, LearnedState
 
 _NONE_OF: Final = "state: is none of {}: {}"
 _encode = msgspec.msgpack.Encoder().encode
 _decode_default = msgspec.msgpack.Decoder(Default).decode
-_decode_evidence = msgspec.msgpack.Decoder(Evidence).decode
+_decode_evidence = msgspec.msgpack.Decoder(DefaultEvidence).decode
 
 
-class LearnedDefaults(LatestBySubject[Default | Evidence]):
+class LearnedDefaults(LatestBySubject[Default | DefaultEvidence]):
     """The defaults that a partition received, and the evidence."""
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Restore one row of the table."""
         self._latest[key] = decode_default(raw) if key.startswith(DEFAULT) else decode_evidence(raw)
 
-    def apply(self, record: Default | Evidence, offset: int) -> None:
+    def apply(self, record: Default | DefaultEvidence, offset: int) -> None:
         """Apply a record unless a newer one is known.
 
         Raises `ValueError` where a state is invalid for its learner.
@@ -68,7 +68,7 @@ def decode_default(raw: bytes) -> Default:
     return _decode_default(control_body(raw))
 
 
-def decode_evidence(raw: bytes) -> Evidence:
+def decode_evidence(raw: bytes) -> DefaultEvidence:
     """Return the evidence of a partition from its row."""
     return _decode_evidence(control_body(raw))
 

@@ -125,7 +125,7 @@ def _rank_of(choice: LearnerChoice) -> tuple[bool, int, int, str]:
 
 
 def matcher(pattern: str, of: str | None) -> Callable[[str, str], bool]:
-    """Return a function that tells whether a pattern matches (tenant, path).
+    """Return a function that returns whether a pattern matches (tenant, path).
 
     `of`: the only tenant that it is for; None: all.
     """

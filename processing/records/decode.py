@@ -14,8 +14,8 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import orjson
 
+from headstart.events.exact_json import dump_exactly, load_exactly
 from headstart.events.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from headstart.events.schema import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, InvalidEvent
 from headstart.events.validation import check_fields
@@ -163,7 +163,7 @@ def _may_hide_controls(value: bytes) -> bool:
 def _looks_harmless(value: bytes) -> bool:
     r"""Return False where the typed decoder might accept what the contract refuses.
 
-    That is control characters (\u00XX), numbers beyond any float, bytes that are no UTF-8 (it does
+    That is control characters (\u00XX), numbers beyond any float, bytes that are not UTF-8 (it does
     not look into fields it does not know), and nesting: few brackets cannot be deep; otherwise
     pairs are taken away from the inside, level by level.
     """
@@ -226,7 +226,7 @@ def _decode_exactly(raw: bytes, timestamp_ms: int) -> EventFields:
         raise InvalidEvent("timestamp", f"is {ahead:.1f} hours {AHEAD}; give Unix milliseconds")
     try:
         # Encoded again: of a repeated field the schema takes the last, but msgspec checks each.
-        decoded: EventFields = msgspec.json.decode(orjson.dumps(event), type=EVENT)
+        decoded: EventFields = msgspec.json.decode(dump_exactly(event), type=EVENT)
     except MALFORMED as error:
         raise InvalidEvent("", f"not an event: {error}") from error
     return decoded
@@ -235,8 +235,8 @@ def _decode_exactly(raw: bytes, timestamp_ms: int) -> EventFields:
 def load_event(raw: bytes) -> dict[str, Any]:
     """Return the JSON object in `raw`. Raises `InvalidEvent`."""
     try:
-        event = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
+        event = load_exactly(raw)  # as the fast decoders: a rounded integer is another context
+    except ValueError as error:  # no JSON, or an integer of more digits than Python converts
         raise InvalidEvent("", f"not JSON: {error}") from error
     if not isinstance(event, dict):
         raise InvalidEvent("", "an event is a JSON object")
@@ -265,7 +265,7 @@ def _is_of(raw: bytes, event: EventFields) -> bool:
         if msgspec.json.decode(raw, type=type(event)) == event:
             return True
     with contextlib.suppress(InvalidEvent, *MALFORMED):  # see `_decode_exactly`
-        encoded = orjson.dumps(load_event(raw))
+        encoded = dump_exactly(load_event(raw))
         return bool(msgspec.json.decode(encoded, type=type(event)) == event)
     return False
 

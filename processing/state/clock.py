@@ -138,7 +138,7 @@ class PartitionClock:
     def outcome_time(self, at: int) -> int:
         """Return the time of an outcome of event time `at`: limited to the tick of its arrival.
 
-        A time outside becomes a bound of that tick, which says nothing about how much time has
+        A time outside becomes a bound of that tick, which does not show how much time has
         passed (`learners.context_detectors.elapsed`).
         """
         earliest, latest = self.bounds

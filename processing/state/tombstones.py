@@ -1,4 +1,4 @@
-"""Tells when a deleted row may get a tombstone: once no late writer can be left.
+"""Computes when a deleted row may get a tombstone: once no late writer can be left.
 
 Until then a row that holds only a version marks the deletion. Tombstones only save space and do not
 affect what is learned, so the wall clock is good enough.
@@ -12,9 +12,9 @@ from typing import Final
 
 from processing.state.rows import START, is_deleted
 
-BURY_AFTER_S: Final = 1_800.0
+MARKER_RETENTION_S: Final = 1_800.0
 """How long a marker stays: much longer than the session of a worker that was suspended."""
-BURY_STARTS_AFTER_S: Final = 300.0
+START_MARKER_RETENTION_S: Final = 300.0
 """The same for a start. There are as many as predictions, and none is published: it is enough that
 no request is in flight for so long."""
 MAX_AT_ONCE: Final = 10_000
@@ -27,10 +27,10 @@ class Tombstones:
 
     def __init__(
         self,
-        bury_after_s: float = BURY_AFTER_S,
-        bury_starts_after_s: float = BURY_STARTS_AFTER_S,
+        marker_retention_s: float = MARKER_RETENTION_S,
+        start_marker_retention_s: float = START_MARKER_RETENTION_S,
     ) -> None:
-        self._after_s, self._starts_after_s = bury_after_s, bury_starts_after_s
+        self._after_s, self._starts_after_s = marker_retention_s, start_marker_retention_s
         self._starts: _Waiting = deque()
         self._others: _Waiting = deque()
 

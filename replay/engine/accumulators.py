@@ -13,7 +13,9 @@ from typing import Final
 import msgspec
 
 from headstart.experiments import GROUPS
+from learners.outcome import Outcome
 from replay.engine.policy_runners import Answers
+from replay.predictions.assumptions import AssumedOutcome
 from replay.predictions.blocks import Block
 from replay.predictions.utility import TURN
 
@@ -94,6 +96,8 @@ class PolicyTotals:
         self.windows: list[int] = []
         self.in_band: list[int] = []
         self.modes = [0] * 6
+        self.unsure = [0.0] * 4
+        """See `UnsureSums`."""
         self._seen: list[int] = []
         self._right: list[int] = []
 
@@ -117,11 +121,22 @@ class PolicyTotals:
         for place in block.not_startable:
             started[place] = False
         self._earn(block, started)
+        for place in block.unsure:
+            if started[place]:
+                self._add_unsure(block.outcomes[place], block.worth[place])
         self._add_points(block, started, answers.thresholds)
         if answers.served:
             self._add_turns(block, answers.served)
         if answers.suggest:
             self._count_modes(block, answers)
+
+    def _add_unsure(self, outcome: Outcome, worth: float) -> None:
+        """Add a started guess whose worth is estimated or not known."""
+        missed = not outcome.correct
+        if isinstance(outcome, AssumedOutcome) and outcome.unpriced:
+            self.unsure[2 + missed] += 1.0
+        else:
+            self.unsure[missed] += abs(worth)
 
     def _count_modes(self, block: Block, answers: Answers) -> None:
         """Count (outcomes, hits) of ask, suggest, speculate, in the order of `learners.modes`."""

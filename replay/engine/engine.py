@@ -17,9 +17,11 @@ from replay.engine.open_block import OpenBlock
 from replay.engine.policy_runners import Answers, LiveRunner, PolicyRunner, runner_for
 from replay.engine.split_sums import Split, SplitSums
 from replay.engine.timeline import Timeline
-from replay.predictions.assumptions import Basis
+from replay.predictions.assumptions import AssumedOutcome, Basis
 from replay.predictions.blocks import Chain, Question
+from replay.predictions.cold_start import ColdStart, believed, believing
 from replay.predictions.stakes import StakesHistory
+from replay.predictions.utility import worth_of
 
 LIVE: Final = "live"
 """The name of the runner that does what the executors did."""
@@ -52,6 +54,7 @@ class BacktestEngine:
         self.runners: dict[str, PolicyRunner] = {
             name: runner_for(policy, suggest=suggest) for name, policy in policies.items()
         }
+        self._believing = {name for name, policy in policies.items() if believing(policy)}
         if live:
             self.runners[LIVE] = LiveRunner()
         self._split, self._observer = split, observer
@@ -61,12 +64,14 @@ class BacktestEngine:
         self.basis = Basis()
         """What the worth of guesses rests on; counted by the reader."""
         self._stakes = StakesHistory[int]()
+        self._cold_start = ColdStart[int]()
         self.parts = [self._new_part()]
         self._block = OpenBlock(self.parts[0].buckets)
         self._not_startable = 0
         """Predictions that could not be started, of all time spans before the present one."""
-        self._asked: dict[int, int] = {}
-        """The finest known context of each open question, by its number."""
+        self._asked: dict[int, tuple[int, int]] = {}
+        """By the number of each open question: the finest known context, and how many outcomes its
+        workflow type had."""
         self._next = self._oldest = 0
         self._clock = self.judged = 0
 
@@ -77,7 +82,7 @@ class BacktestEngine:
         """Note that a prediction is asked about now; return its number for `judge`."""
         number, level, block = self._next, self.contexts.finest_known(chain), self._block
         self._next += 1
-        self._asked[number] = level
+        self._asked[number] = level, self._cold_start.outcomes(chain)
         block.questions.append(Question(number, len(block.group), level))
         block.steps.append((chain, None, number))
         if block.is_span_long():
@@ -102,10 +107,18 @@ class BacktestEngine:
             self._split = None
             self.flush(self._new_part())
         block = self._block
-        level = self._asked.pop(asked) if asked >= 0 else -1
+        level, had = self._asked.pop(asked) if asked >= 0 else (-1, -1)
+        if outcome.calibrated:
+            had = self._cold_start.outcomes(chain) if had < 0 else had
+            threshold = believed(chain, outcome, had, self._stakes)
+            if threshold is not None:
+                block.believed.append((len(block.group), threshold))
+        self._cold_start.learn(chain)
         if self._observer is not None:
             block.levels.append(self.contexts.finest_known(chain) if level < 0 else level)
-        block.worth.append(outcome.gain if outcome.correct else -outcome.cost)
+        if type(outcome) is AssumedOutcome and (outcome.unpriced or outcome.estimate is not None):
+            block.unsure.append(len(block.group))
+        block.worth.append(worth_of(outcome))
         block.known.append(self._stakes.known(chain, outcome))
         block.steps.append((chain, self._stakes.learn(chain, outcome), asked))
         block.first_outcomes += self.contexts.add_outcome(chain, len(block.group))
@@ -139,6 +152,8 @@ class BacktestEngine:
                 self.timeline.add(block.outcomes)
             for name, runner in self.runners.items():
                 answers = runner.run(block)
+                if name in self._believing:
+                    answers = answers.replaced(opened.believed)
                 if block:
                     part.totals[name].add(block, answers, block.contexts)
                     if self._observer is not None:
@@ -166,6 +181,7 @@ class BacktestEngine:
         self.flush()
         self.contexts.reset(contexts)
         self._stakes.reset(set(contexts))
+        self._cold_start.reset(set(contexts))
         for runner in self.runners.values():
             runner.reset(contexts)
 

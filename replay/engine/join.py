@@ -25,6 +25,7 @@ from replay.engine.engine import BacktestEngine
 from replay.log.replay import commits
 from replay.predictions.assumptions import Assumed
 from replay.predictions.blocks import Chain
+from replay.predictions.estimates import GuessPlace
 from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT
 from replay.predictions.unjoined import Filter
@@ -37,9 +38,10 @@ MOST_CHAINS: Final = 100_000
 
 class _Prediction(NamedTuple):
     """A prediction: its contexts (none where it is filtered out), the group of its workflow, the
-    guessed tool where that matters, and why it could not be started ("": it could).
+    guessed tool, and why it could not be started ("": it could).
 
-    `number`: that of the engine where a start opened it; -1 otherwise.
+    `number`: that of the engine where a start opened it; -1 otherwise. `calibrated`: the executor
+    declares its confidence calibrated.
     """
 
     chain: Chain
@@ -47,6 +49,7 @@ class _Prediction(NamedTuple):
     tool: str | None
     not_startable: str
     number: int = -1
+    calibrated: bool = False
 
 
 class EnginePredictions:
@@ -68,11 +71,13 @@ class EnginePredictions:
         self._open: dict[bytes, _Prediction] = {}
         """Those of open starts, by the start's key."""
         self.filtered = self.unmatched_elsewhere = self._unresolved_elsewhere = 0
+        self.not_guessed = 0
+        """Completions without a start that do not mention a guess."""
 
     def opened(self, key: bytes, path: ContextKey, event: EventFields) -> None:
         """Ask the engine about a prediction whose outcome comes later."""
         prediction = self._prediction(path, event)
-        if prediction.chain:
+        if prediction.chain and not self._engine.basis.incomplete:
             prediction = prediction._replace(number=self._engine.ask(prediction.chain))
         self._open[key] = prediction
 
@@ -92,35 +97,55 @@ class EnginePredictions:
         """Pass on one outcome."""
         opened = None if start is None else self._open[start]
         prediction = self._prediction(path, completion) if opened is None or stated else opened
-        chain, group, tool, reason, number = prediction
+        chain, group, tool, reason, number, calibrated = prediction
+        place = GuessPlace(path[0] or "", path[1] or "", tool or "")
+        known = self._known(outcome, completion, place)
         if not chain:
             self.filtered += 1
             return
         if opened is not None:
             reason = reason or opened.not_startable
+        if calibrated or (opened is not None and opened.calibrated):
+            outcome = msgspec.structs.replace(outcome, calibrated=True)
         if reason and not outcome.speculated:
             outcome = msgspec.structs.replace(outcome, not_startable=reason)
             outcome = self._assumed.counted(outcome, self._engine.basis)
         if self._assumes or not (outcome.gain if outcome.correct else outcome.cost):
-            result = completion.data.result if completion.data else None
             outcome = self._assumed.priced(
-                outcome,
-                self._engine.basis,
-                gain_known=result is not None and result.gain_ms is not None,
-                cost_known=result is not None and result.cost_ms is not None,
+                outcome, self._engine.basis, gain_known=known[0], cost_known=known[1], place=place
             )
+        if self._engine.basis.incomplete:
+            return
         if self._scaled:
             outcome = self._scales.applied(outcome, tool)
             self._not_guessed.discard(tool or "")
         self._engine.judge(chain, outcome, group, number)
 
+    def _known(
+        self, outcome: Outcome, completion: EventFields, place: GuessPlace
+    ) -> tuple[bool, bool]:
+        """Return whether the gain and the cost are recorded; take them for estimates.
+
+        What a filter leaves out is taken too, so that estimates do not depend on it.
+        """
+        result = completion.data.result if completion.data else None
+        if result is None:
+            return False, False
+        known = result.gain_ms is not None, result.cost_ms is not None
+        if known[not outcome.correct]:
+            self._engine.basis.record(outcome, place)
+        return known
+
     def unmatched(self, completion: EventFields) -> None:
-        """Count a completion without a start that the filter leaves out, as far as it says."""
+        """Count a completion without a start that the filter leaves out, by its own fields."""
         tenant, workflow_type, *levels = self._path_of(completion)
         assert tenant is not None
         assert workflow_type is not None
         domain = dict(zip(self._levels, levels, strict=True)).get("domain")
-        self.unmatched_elsewhere += not self._chosen.may_hold(tenant, workflow_type, domain)
+        if not self._chosen.may_hold(tenant, workflow_type, domain):
+            self.unmatched_elsewhere += 1
+        elif completion.confidence is None and not (completion.data and completion.data.prediction):
+            self.not_guessed += 1
 
     def reset(self, holds: Callable[[str, str], bool]) -> None:
         """Have every policy forget contexts."""
@@ -145,11 +170,11 @@ class EnginePredictions:
         chain, prediction = self._chains.get(path), event.data.prediction if event.data else None
         if chain is None:
             chain = self._find_chain(path)
-        tool = None
-        if self._scaled:
-            tool = (prediction.tool_id if prediction else None) or event.tool_id
+        tool = (prediction.tool_id if prediction else None) or event.tool_id
         reason = (prediction.not_startable if prediction else None) or ""
-        return _Prediction(chain, workflow_group(event.workflow_id), tool, reason)
+        calibrated = prediction is not None and prediction.calibrated is True
+        group = workflow_group(event.workflow_id)
+        return _Prediction(chain, group, tool, reason, calibrated=calibrated)
 
     def _find_chain(self, path: ContextKey) -> Chain:
         """Return the engine's numbers of a path's contexts, none where it is filtered out."""
@@ -212,6 +237,7 @@ class PredictionJoiner:
         notes.predictions += row.outcomes - predictions.filtered
         notes.duplicates += row.duplicates
         notes.unmatched += row.unmatched - predictions.unmatched_elsewhere
+        notes.not_guessed += predictions.not_guessed
         notes.unresolved += row.unresolved + still_open - predictions.unresolved_elsewhere
         notes.filtered += predictions.filtered
         notes.scaled += predictions.guessed_tools()

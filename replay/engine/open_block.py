@@ -23,7 +23,10 @@ class OpenBlock:
     spans: list[TimeSpan] = field(default_factory=list)
     worth: list[float] = field(default_factory=list)
     known: list[tuple[float, float]] = field(default_factory=list)
+    unsure: list[int] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
+    believed: list[tuple[int, float]] = field(default_factory=list)
+    """Places and thresholds of calibrated guesses in a cold start."""
     not_startable: int = 0
     """Of the present time span."""
     _begin: int = 0
@@ -55,5 +58,5 @@ class OpenBlock:
         """Return the block; `contexts`: how many there are."""
         return Block(
             self.steps, contexts, self.first_outcomes, self.questions, self.group,
-            stretches=self.spans, worth=self.worth, known=self.known,
+            stretches=self.spans, worth=self.worth, known=self.known, unsure=self.unsure,
         )  # fmt: skip

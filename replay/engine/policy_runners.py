@@ -47,6 +47,15 @@ class Answers(NamedTuple):
     served: Sequence[float]
     suggest: Sequence[float]
 
+    def replaced(self, thresholds: Sequence[tuple[int, float]]) -> Answers:
+        """Return these with other `thresholds` at some places."""
+        if not thresholds:
+            return self
+        own = list(self.thresholds)
+        for place, threshold in thresholds:
+            own[place] = threshold
+        return self._replace(thresholds=own)
+
 
 class PolicyRunner(Protocol):
     """One policy over all predictions; `nanoseconds`: CPU time of learning, where measured."""

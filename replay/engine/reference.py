@@ -14,6 +14,7 @@ from typing import NamedTuple
 from learners.outcome import Outcome
 from learners.policy import Policy, State, ThresholdPair
 from replay.engine.policy_runners import resolve
+from replay.predictions.cold_start import ColdStart, believed, believing
 from replay.predictions.outcomes_file import JudgedOutcome
 from replay.predictions.stakes import StakesHistory
 
@@ -38,16 +39,33 @@ class ReferenceReplay:
         self._policy = policy
         self._states: dict[str, State] = {}
         self._stakes = StakesHistory[str]()
+        self._cold_start, self._believes = ColdStart[str](), believing(policy)
         self.nanoseconds = self.updates = 0
 
     def state(self, paths: Sequence[str]) -> State:
         """Return the finest state of the paths as they stand now."""
         return self._chain(paths)[-1]
 
+    def outcomes(self, paths: Sequence[str]) -> int:
+        """Return how many outcomes the workflow type has had so far."""
+        return self._cold_start.outcomes(paths)
+
     def threshold(
-        self, paths: Sequence[str], outcome: Outcome, state: State | None = None
+        self,
+        paths: Sequence[str],
+        outcome: Outcome,
+        state: State | None = None,
+        outcomes: int | None = None,
     ) -> float:
-        """Return the threshold in force for a prediction; `state`: as it was when asked for."""
+        """Return the threshold in force for a prediction.
+
+        `state`, `outcomes`: as they were when it was asked for; None: they are still the same.
+        """
+        if self._believes:
+            had = self.outcomes(paths) if outcomes is None else outcomes
+            found = believed(paths, outcome, had, self._stakes)
+            if found is not None:
+                return found
         if state is None:
             state = self.state(paths)
         return self._policy.threshold(state, *self._stakes.known(paths, outcome))
@@ -62,6 +80,7 @@ class ReferenceReplay:
     def learn(self, paths: Sequence[str], outcome: Outcome) -> None:
         """Apply one outcome at every level of its context."""
         chain, outcome = self._chain(paths), self._stakes.learn(paths, outcome)
+        self._cold_start.learn(paths)
         begun = perf_counter_ns()
         learned = self._policy.learn(chain, outcome)
         self.nanoseconds += perf_counter_ns() - begun
@@ -74,6 +93,7 @@ class ReferenceReplay:
         for path in gone:
             del self._states[path]
         self._stakes.reset(gone)
+        self._cold_start.reset(gone)
 
     def _chain(self, paths: Sequence[str]) -> list[State]:
         return resolve(self._policy, [self._states.get(path) for path in paths])

@@ -58,12 +58,13 @@ class SplitSums:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
             members[block.group[place]] -= 1
         if block:
-            for span in block.stretches:
-                self.first = self.first or span.at
+            times = [each.timestamp for each in block.outcomes if each.timestamp]
+            if times:  # those of a file may be in any order
+                self.first = min(self.first or times[0], *times)
             self.last = max(self.last, clock)
 
     def add(self, block: Block) -> None:
-        """Add what a block's predictions say whatever the policy."""
+        """Add the sums of a block's predictions that do not depend on the policy."""
         self.hindsight.add(block)
         self.reliability.add(block)
         self.drifts.add(block)

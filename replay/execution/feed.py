@@ -22,8 +22,9 @@ def feed(
         _feed_records(source, unit, engine, notes, progress)
         return
     for predictions, share in source.predictions(unit, notes, engine.basis):
-        for tenant, paths, outcome, group in predictions:
-            engine.judge(engine.chain(tenant, paths), outcome, group)
+        if not engine.basis.incomplete:
+            for tenant, paths, outcome, group in predictions:
+                engine.judge(engine.chain(tenant, paths), outcome, group)
         progress(share)
     engine.flush()
 

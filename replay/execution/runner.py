@@ -1,8 +1,8 @@
 """A backtest over all units of a history, side by side in several processes.
 
 Each task is one unit of the history with some of the policies. What is finished is kept in a file,
-so that an interrupted run goes on where it was. Results do not depend on how many processes there
-are. Not here: what the sums say (`verdict`).
+so that an interrupted run resumes. Results do not depend on the number of processes. Not here:
+conclusions from the sums (`verdict`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -31,19 +31,23 @@ from replay.engine.split_sums import Split
 from replay.execution.feed import feed
 from replay.execution.resume_file import ResumeFile
 from replay.files.output import output_file, refuse_input
+from replay.predictions.estimates import Estimates, RecordedPrices
 from replay.predictions.notes import Notes
 from replay.results.unit_results import UnitSums, by_unit, unit_sums
 from replay.sources.base import PredictionSource
 
 SAID_EVERY_S: Final = 0.5
-FORMAT: Final = 4
+FORMAT: Final = 5
+AGAIN: Final = "estimated/"
+"""Begins the names of tasks that read a history again, with estimates."""
 
 
 @dataclass(frozen=True)
 class Backtest:
     """What to run. `policies`: specifications by the names that they get in the results.
 
-    `split`, `timed`: see `BacktestEngine`. `thresholds_out`: a folder for one file per policy, with
+    `split`, `timed`: see `BacktestEngine`. `estimates`: of gains and costs that are not recorded;
+    None: they are made of what is. `thresholds_out`: a folder for one file per policy, with
     a line per prediction; only of a source of one unit. `begun`: Unix ms, relative times
     (--since 3d) are before it.
     """
@@ -56,10 +60,11 @@ class Backtest:
     most_contexts: int = MOST_CONTEXTS
     begun: int = 0
     timed: bool = False
+    estimates: Estimates | None = None
 
     @property
     def fingerprint(self) -> str:
-        """What tells this backtest from others, for going on where one was interrupted."""
+        """Identifies this backtest, to resume an interrupted one."""
         file: Path | None = getattr(self.history, "file", None)
         stamp = None if file is None else (file.stat().st_size, file.stat().st_mtime_ns)
         text = repr((FORMAT, self.history, stamp, sorted(self.policies.items()), self.suggest,
@@ -76,7 +81,7 @@ class Reached:
     seconds: float = 0.0
 
 
-Say = Callable[[Reached], None]
+OnProgress = Callable[[Reached], None]
 
 
 @dataclass
@@ -88,9 +93,16 @@ class _Task:
 
 
 def run_backtest(
-    backtest: Backtest, say: Say, *, processes: int | None = None, resume: Path | None = None
+    backtest: Backtest,
+    on_progress: OnProgress,
+    *,
+    processes: int | None = None,
+    resume: Path | None = None,
 ) -> list[UnitSums]:
     """Return the sums of every unit.
+
+    A history without some gains or costs is read twice, because the estimates for them are means of
+    the whole; the first time only until one is missing, and then for what it records.
 
     `resume`: where finished tasks are kept, and found. Raises `AnotherBacktest`, and what reading
     the history raises. On `KeyboardInterrupt` what is finished stays in `resume`.
@@ -104,17 +116,42 @@ def run_backtest(
         )
     shares = _shares(backtest, len(units), cores)
     kept = ResumeFile(resume, backtest.fingerprint, shares, backtest.begun)
-    tasks = _tasks(backtest, units, kept.shares)
+    found = _run_tasks(backtest, _tasks(backtest, units, kept.shares), kept, on_progress, cores)
+    if backtest.estimates is None and any(each.unpriced for each in found.values()):
+        backtest = replace(backtest, estimates=_estimates(found.values()))
+        tasks = _tasks(backtest, units, kept.shares, AGAIN)
+        found = _run_tasks(backtest, tasks, kept, on_progress, cores)
+    merged = by_unit(found)
+    for each in merged:
+        each.prices = []
+    return merged
+
+
+def _estimates(read: Iterable[UnitSums]) -> Estimates:
+    """Return the estimates from what all units record."""
+    # Processes that share the policies of a unit have all read the same.
+    prices = {each.unit: each.prices for each in read}
+    return Estimates.of(sums for unit in sorted(prices) for sums in prices[unit])
+
+
+def _run_tasks(
+    backtest: Backtest,
+    tasks: Sequence[_Task],
+    kept: ResumeFile,
+    on_progress: OnProgress,
+    cores: int,
+) -> dict[str, UnitSums]:
+    """Return the sums of tasks by their names; those that are kept are not run again."""
     left = [task for task in tasks if task.name not in kept.found]
     began = time.monotonic()
     if cores == 1 or len(left) <= 1:
         for task in left:
             done = len(kept.found)
-            share = _alone(backtest, say, began, done, len(tasks))
+            share = _alone(backtest, on_progress, began, done, len(tasks))
             kept.add(task.name, _work(backtest, task, share))
     else:
-        _side_by_side(backtest, left, kept, say, cores, len(tasks))
-    return by_unit(kept.found)
+        _side_by_side(backtest, left, kept, on_progress, cores, len(tasks))
+    return {task.name: kept.found[task.name] for task in tasks}
 
 
 def _shares(backtest: Backtest, units: int, cores: int) -> int:
@@ -122,13 +159,13 @@ def _shares(backtest: Backtest, units: int, cores: int) -> int:
     return max(1, min(len(backtest.policies), -(-cores // units)))
 
 
-def _tasks(backtest: Backtest, units: Sequence[int], shared: int) -> list[_Task]:
+def _tasks(backtest: Backtest, units: Sequence[int], shared: int, prefix: str = "") -> list[_Task]:
     """Share the work out: by unit, and by policies."""
     names = list(backtest.policies)
     shares = [names[place::shared] for place in range(shared)]
     return [
         _Task(
-            f"{unit}/{place}", unit, {name: backtest.policies[name] for name in share},
+            f"{prefix}{unit}/{place}", unit, {name: backtest.policies[name] for name in share},
             backtest.history.live and place == 0,
         )
         for unit in units
@@ -137,7 +174,7 @@ def _tasks(backtest: Backtest, units: Sequence[int], shared: int) -> list[_Task]
 
 
 def _alone(
-    backtest: Backtest, say: Say, began: float, done: int, tasks: int
+    backtest: Backtest, on_progress: OnProgress, began: float, done: int, tasks: int
 ) -> Callable[[float, int], None]:
     policies, last = len(backtest.policies), [0.0]
 
@@ -145,13 +182,18 @@ def _alone(
         now = time.monotonic()
         if now - last[0] > SAID_EVERY_S:
             last[0] = now
-            say(Reached((done + share) / tasks, predictions * policies, now - began))
+            on_progress(Reached((done + share) / tasks, predictions * policies, now - began))
 
     return progress
 
 
 def _side_by_side(
-    backtest: Backtest, left: Sequence[_Task], kept: ResumeFile, say: Say, cores: int, tasks: int
+    backtest: Backtest,
+    left: Sequence[_Task],
+    kept: ResumeFile,
+    on_progress: OnProgress,
+    cores: int,
+    tasks: int,
 ) -> None:
     context = get_context("spawn")
     shares = context.Array("d", 2 * len(left), lock=False)
@@ -173,7 +215,7 @@ def _side_by_side(
             judged = sum(
                 count * len(task.policies) for count, task in zip(shares[1::2], left, strict=True)
             )
-            say(Reached(share, int(judged), time.monotonic() - began))
+            on_progress(Reached(share, int(judged), time.monotonic() - began))
     except BrokenProcessPool as error:
         raise RuntimeError(
             "a process of the backtest was ended from outside; run it again"
@@ -205,12 +247,16 @@ def _worked(backtest: Backtest, task: _Task, place: int) -> bytes:
 def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None]) -> UnitSums:
     began, notes = time.monotonic(), Notes()
     policies = {name: policy(text) for name, text in task.policies.items()}
-    told = None if backtest.thresholds_out is None else _Lines(backtest, policies)
-    with told or nullcontext():
+    lines = None if backtest.thresholds_out is None else _Lines(backtest, policies)
+    with lines or nullcontext():
         engine = BacktestEngine(
             policies, live=task.live, suggest=backtest.suggest, split=backtest.split,
-            most_contexts=backtest.most_contexts, observer=told, timed=backtest.timed,
+            most_contexts=backtest.most_contexts, observer=lines, timed=backtest.timed,
         )  # fmt: skip
+        if backtest.estimates is None:
+            engine.basis.prices = RecordedPrices()
+        else:
+            engine.basis.estimates = backtest.estimates
         # Nothing here has cycles, and looking for them costs a tenth.
         collects = gc.isenabled()
         gc.disable()

@@ -13,8 +13,11 @@ from typing import Any
 
 from replay.engine.split_sums import Split
 from replay.engine.timeline import nearest
-from replay.execution.runner import Backtest, Say, named, run_backtest
-from replay.results.summary import amount, caveats, nothing_to_earn, report
+from replay.execution.runner import Backtest, OnProgress, named, run_backtest
+from replay.predictions.estimates import Estimates
+from replay.results.conclusion import amount, caveats, nothing_to_earn
+from replay.results.sensitivity import least_lead
+from replay.results.summary import report
 from replay.sources.base import NothingThere, PredictionSource
 
 
@@ -32,7 +35,12 @@ class Tuned:
     def better(self) -> bool:
         """Whether the winner of the search surely earned more than the present one later on."""
         ends = self.confirmed["policies"][self.winner]["difference_interval"]
-        return ends is not None and ends[0] > 0.0
+        return ends is not None and ends[0] > 0.0 and not self._may_turn
+
+    @property
+    def _may_turn(self) -> bool:
+        """Whether the present policy may be the better one, if estimates are wrong."""
+        return least_lead(self.confirmed, self.winner, self.present) < 0.0
 
     @property
     def predictions(self) -> Mapping[str, int]:
@@ -48,7 +56,8 @@ class Tuned:
         for part in parts:
             reasons.update(part["reasons"])
         apart = {"guesses": reasons.total(), "reasons": dict(sorted(reasons.items()))}
-        whole = {name: self.confirmed[name] for name in ("unpriced", "assumptions")}
+        names = ("unpriced", "unpriced_misses", "estimated", "assumptions")
+        whole = {name: self.confirmed[name] for name in names}
         return {"not_startable": apart, **whole}
 
     @property
@@ -66,21 +75,26 @@ class Tuned:
         own = self.confirmed["policies"][self.winner]
         ends = own["difference_interval"]
         spread = f"{amount(ends[0])} to {amount(ends[1])}" if ends else "too few workflows"
-        said = (
+        sentence = (
             f"{self.winner} earned most on the first part; on the later one it earned "
             f"{amount(own['difference'], sign=True)} against {self.present} "
             f"(95 % interval {spread})"
         )
         if self.better:
-            return f"{said}: confirmed. HEADSTART_LEARNER={self.winner} sets it for the workers."
-        return f"{said}: not confirmed, so stay with {self.present}."
+            return (
+                f"{sentence}: confirmed. HEADSTART_LEARNER={self.winner} sets it for the workers."
+            )
+        why = ""
+        if ends is not None and ends[0] > 0.0:
+            why = ", because it may be less if the estimated gains and costs are wrong by half"
+        return f"{sentence}: not confirmed{why}, so stay with {self.present}."
 
 
 def tune(
     history: PredictionSource,
     candidates: Sequence[str],
     present: str,
-    say: Say,
+    on_progress: OnProgress,
     *,
     share: float = 0.6,
     processes: int | None = None,
@@ -89,9 +103,9 @@ def tune(
 
     `present`: the policy that is to be beaten. Raises `NothingThere` where a part is empty.
     """
-    split = split_at(history, share, say, processes)
+    split = split_at(history, share, on_progress, processes)
     policies = named(list(dict.fromkeys([present, *candidates])))
-    units = run_backtest(Backtest(history, policies, split=split), say, processes=processes)
+    units = run_backtest(Backtest(history, policies, split=split), on_progress, processes=processes)
     if all(len(unit.parts) < 2 for unit in units):
         raise NothingThere(f"{history.name}: nothing is left to confirm on; give a lower --split")
     chosen = history.reading.chosen
@@ -102,7 +116,7 @@ def tune(
 
 
 def split_at(
-    history: PredictionSource, share: float, say: Say, processes: int | None = None
+    history: PredictionSource, share: float, on_progress: OnProgress, processes: int | None = None
 ) -> Split:
     """Return the split after a share of a history's predictions. Raises `NothingThere`.
 
@@ -110,12 +124,17 @@ def split_at(
     one unit a number of predictions, where no time parts it so.
     """
     nothing = {"never": "never"}
-    units = run_backtest(Backtest(history, nothing, timed=True), say, processes=processes)
+    counted = Backtest(history, nothing, timed=True, estimates=Estimates())
+    units = run_backtest(counted, on_progress, processes=processes)
     found = report(history.name, nothing, units, chosen=history.reading.chosen)
     total = found["outcomes"]
     if not total:
         why = " ".join(caveats(found))
-        raise NothingThere(f"{history.name} holds no judged predictions{why and '. '}{why}")
+        given = history.reading.chosen.options
+        matching = f" that match{given}" if given else ""
+        raise NothingThere(
+            f"{history.name} holds no judged predictions{matching}{why and '. '}{why}"
+        )
     wanted = min(max(1, round(share * total)), max(1, total - 1))
     timelines = [unit.timeline for unit in units if unit.timeline]
     at, before = nearest(timelines, wanted) if found["courses"]["timed"] else (None, 0)

@@ -13,26 +13,26 @@ from replay.files.json_lines import columns_of, form_of, json_lines
 
 
 class FormMatch(NamedTuple):
-    """What a file says that it is: `calls` of agent runs, `events`, judged `outcomes`, or an
-    `export`; None: nothing known. `live`: its outcomes say what was started."""
+    """The form of a file: `calls` of agent runs, `events`, judged `outcomes`, `export` or None
+    (unknown). `live`: its outcomes record what was started."""
 
     form: str | None
     live: bool = False
 
 
 _LOOKED_AT: Final = 101
-"""Lines of a file among which one has to say what it is; those before it are broken."""
-_TELLING: Final = {
+"""Number of lines examined: the first ones may be damaged."""
+_FORM_BY_KEY: Final = {
     "steps": "calls", "headstart_export": "export", "event_type": "events", "correct": "outcomes",
 }  # fmt: skip
-"""Keys of a line that tell a file's form, the most telling first."""
-_BROKEN_KEYS: Final = re.compile(rb'"(%s)"\s*:' % "|".join(_TELLING).encode())
+"""The form of a file by a key of its lines; the first that is found applies."""
+_BROKEN_KEYS: Final = re.compile(rb'"(%s)"\s*:' % "|".join(_FORM_BY_KEY).encode())
 
 
-def told_by(file: Path) -> FormMatch:
-    """Return what a file is, by the columns of CSV, else by the keys of its first lines.
+def detect_form(file: Path) -> FormMatch:
+    """Return the form of a file, by the columns of CSV, else by the keys of its first lines.
 
-    Values do not count, so that a line with a wrong one is refused with the reason. Raises
+    Values are not examined, so that a line with an invalid value is refused with the reason. Raises
     `OSError` and `CannotRead`.
     """
     if (columns := columns_of(file)) is not None:
@@ -40,7 +40,7 @@ def told_by(file: Path) -> FormMatch:
     form, likely, live = None, None, False
     for line in _first_lines(file):
         keys, whole = _keys(line)
-        found = next((_TELLING[key] for key in _TELLING if key in keys), None)
+        found = next((_FORM_BY_KEY[key] for key in _FORM_BY_KEY if key in keys), None)
         form = form or (found if whole else None)
         if form not in (None, "outcomes"):
             break
@@ -55,7 +55,7 @@ def _first_lines(file: Path) -> Iterator[bytes]:
 
 
 def _keys(line: bytes) -> tuple[frozenset[str], bool]:
-    """Return the keys of a line, and whether it could be read to its end."""
+    """Return the keys of a line, and whether the whole line could be parsed."""
     try:
         record = json.loads(line)  # takes Infinity and NaN, which are refused later
     except (ValueError, RecursionError):

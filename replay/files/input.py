@@ -1,8 +1,8 @@
-"""Every file that a command reads: plain, gzip or zstd, with or without a byte order mark.
+"""Opens the files that commands read: plain, gzip or zstd, with or without a byte order mark.
 
-What is compressed is unpacked as it is read, by lines of a bounded length, so that a small file
-that unpacks to a huge one costs no more than a line. What can be read only once (`-`, pipes) is
-copied to a temporary file first. Not here: what stands in the lines.
+A compressed file is decompressed while it is read, in lines of bounded length, so that a small file
+that expands to a huge one takes the memory of one line. A source that can be read only once (`-`,
+a pipe) is copied to a temporary file first. The content of lines is parsed elsewhere.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _names: dict[Path, str] = {}
 
 
 class CannotRead(ValueError):
-    """A file is cut, damaged or of an unknown kind; the message says which file, and what to do."""
+    """A file is truncated, damaged or of an unknown kind; the message names it and the fix."""
 
 
 class Input:
-    """An open file, unpacked: lines, or all of it. Raises `CannotRead` where it is damaged."""
+    """An open file, decompressed: its lines, or all of it. Raises `CannotRead` if it is damaged."""
 
     def __init__(self, name: str, raw: BinaryIO, stream: IO[bytes], most: int | None) -> None:
         self._name, self._raw, self._stream, self._most = name, raw, stream, most
@@ -54,12 +54,12 @@ class Input:
 
     @property
     def share(self) -> float:
-        """Which share of the file was read."""
+        """Share of the file that was read, 0 to 1."""
         return min(1.0, self._raw.tell() / self._size)
 
     @property
     def stream(self) -> IO[bytes]:
-        """The unpacked bytes."""
+        """The decompressed bytes."""
         return self._stream
 
     def __iter__(self) -> Iterator[bytes]:
@@ -71,7 +71,7 @@ class Input:
             yield line
 
     def read(self) -> bytes:
-        """Return all that is left."""
+        """Return the rest of the file."""
         if self._most is None:
             return self._stream.read()
         found = self._stream.read(self._most + 1)
@@ -79,17 +79,17 @@ class Input:
         return found
 
     def check(self, size: int, what: str = "a document") -> None:
-        """Raise `CannotRead` where so many bytes of a compressed file would be held at once."""
+        """Raise `CannotRead` if `size` bytes are too many to hold of a compressed file at once."""
         if self._most is not None and size > self._most:
             raise CannotRead(
-                f"{self._name}: {what} of it unpacks to more than {MOST_UNPACKED >> 20} MB; unpack "
-                "the file first, and see that it is what you meant"
+                f"{self._name}: {what} of it decompresses to more than {MOST_UNPACKED >> 20} MB; "
+                "if that is expected, decompress the file first"
             )
 
 
 @contextmanager
 def open_input(file: Path) -> Iterator[Input]:
-    """Open a file of `local_file`. Raises `OSError` and `CannotRead`."""
+    """Open a file returned by `local_file`. Raises `OSError` and `CannotRead`."""
     name = name_of(file)
     with file.open("rb") as raw:
         head = raw.peek(6)[:6]
@@ -101,7 +101,9 @@ def open_input(file: Path) -> Iterator[Input]:
             packed = None
             for magic, kind in _OTHERS.items():
                 if head.startswith(magic):
-                    raise CannotRead(f"{name}: it is {kind}; unpack it, or pack it with gzip")
+                    raise CannotRead(
+                        f"{name}: it is {kind}; decompress it, or compress it with gzip"
+                    )
         stream = _without_mark(raw if packed is None else _stream_of(packed))
         yield Input(name, raw, stream, None if packed is None else MOST_UNPACKED)
 
@@ -113,11 +115,11 @@ def read_input(source: str | Path) -> bytes:
 
 
 def local_file(source: str | Path) -> Path:
-    """Return a path that can be opened again and again, also by other processes.
+    """Return a path that can be opened repeatedly, also by other processes.
 
-    That is the source itself, or a copy of what can be read only once: `-` (standard input), a
-    pipe, a descriptor such as /dev/fd/63. The copy is removed when the process ends. Raises
-    `OSError`, and `CannotRead` for a folder.
+    It is the source itself, or a copy of a source that can be read only once: `-` (standard
+    input), a pipe, a descriptor such as /dev/fd/63. The copy is removed when the process ends.
+    Raises `OSError`, and `CannotRead` for a folder.
     """
     number = 0 if str(source) == "-" else descriptor_of(source)
     if number is None:
@@ -137,12 +139,12 @@ def local_file(source: str | Path) -> Path:
 
 
 def name_of(file: Path) -> str:
-    """Return what people call a file of `local_file`."""
+    """Return the name that messages use for a file returned by `local_file`."""
     return _names.get(file, str(file))
 
 
 class _Chunks(io.RawIOBase):
-    """Bytes that an iterator gives, as a stream."""
+    """A stream of the bytes that an iterator yields."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks, self._left = chunks, memoryview(b"")
@@ -171,7 +173,7 @@ def _without_mark(stream: io.BufferedReader) -> io.BufferedReader:
     if head == codecs.BOM_UTF8:
         stream.read(3)
     elif head[:2] in _UTF16:
-        # PowerShell writes what is redirected like this.
+        # PowerShell redirects output as UTF-16.
         parts = codecs.iterdecode(iter(lambda: stream.read(_CHUNK), b""), "utf-16", "replace")
         return _stream_of(part.encode("utf-8", "replace") for part in parts)
     return stream
@@ -183,7 +185,7 @@ def _gunzipped(name: str, raw: BinaryIO) -> Iterator[bytes]:
             while chunk := packed.read(_CHUNK):
                 yield chunk
     except EOFError:
-        raise CannotRead(f"{name}: cut: the end of its gzip stream is missing") from None
+        raise CannotRead(f"{name}: truncated: the end of its gzip stream is missing") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise CannotRead(f"{name}: damaged gzip ({error})") from None
 
@@ -193,7 +195,7 @@ def _is_skippable(head: bytes) -> bool:
 
 
 def _unpacked_frames(name: str, raw: BinaryIO) -> Iterator[bytes]:
-    """Yield what the zstd frames of a file hold, one after the other (RFC 8878, section 3)."""
+    """Yield the content of the zstd frames of a file, in order (RFC 8878, section 3)."""
     while magic := raw.read(4):
         if _is_skippable(magic):
             _exactly(raw, int.from_bytes(_exactly(raw, 4, name), "little"), name)
@@ -204,16 +206,16 @@ def _unpacked_frames(name: str, raw: BinaryIO) -> Iterator[bytes]:
 
 
 def _frame(raw: BinaryIO, name: str) -> bytes:
-    """Return the rest of a frame: its blocks say how long they are."""
+    """Return the rest of a frame, by the lengths in the headers of its blocks."""
     head = _exactly(raw, 1, name)
     sizes, single, dictionary = head[0] >> 6, head[0] >> 5 & 1, head[0] & 3
     length = (not single) + (0, 1, 2, 4)[dictionary] + ((single, 2, 4, 8)[sizes])
     parts, last = [head, _exactly(raw, length, name)], False
     while not last:
         block = _exactly(raw, 3, name)
-        said = int.from_bytes(block, "little")
-        last, repeated = bool(said & 1), said >> 1 & 3 == 1
-        parts += (block, _exactly(raw, 1 if repeated else said >> 3, name))
+        header = int.from_bytes(block, "little")
+        last, repeated = bool(header & 1), header >> 1 & 3 == 1
+        parts += (block, _exactly(raw, 1 if repeated else header >> 3, name))
     parts.append(_exactly(raw, 4 if head[0] >> 2 & 1 else 0, name))
     return b"".join(parts)
 
@@ -221,20 +223,20 @@ def _frame(raw: BinaryIO, name: str) -> bytes:
 def _exactly(raw: BinaryIO, length: int, name: str) -> bytes:
     found = raw.read(length)
     if len(found) < length:
-        raise CannotRead(f"{name}: cut: the end of its zstd stream is missing")
+        raise CannotRead(f"{name}: truncated: the end of its zstd stream is missing")
     return found
 
 
 def _unpacked(frame: bytes, name: str) -> Iterator[bytes]:
-    # Pages of it that are not written take no memory.
+    # Pages that are never written take no memory.
     with mmap.mmap(-1, MOST_UNPACKED) as room:
         try:
             size = cramjam.zstd.decompress_into(frame, room)
         except cramjam.DecompressionError as error:
             if "whole buffer" in str(error):
                 raise CannotRead(
-                    f"{name}: one zstd frame of it unpacks to more than {MOST_UNPACKED >> 20} MB; "
-                    "unpack it first, and see that it is what you meant"
+                    f"{name}: one zstd frame of it decompresses to more than "
+                    f"{MOST_UNPACKED >> 20} MB; if that is expected, decompress it first"
                 ) from None
             raise CannotRead(f"{name}: damaged zstd ({error})") from None
         for begin in range(0, size, _CHUNK):

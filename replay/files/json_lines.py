@@ -1,13 +1,12 @@
-"""JSON lines of a file that has such lines, or rows of CSV that stand for them.
+"""Reads a file as JSON lines: JSON lines themselves, or the rows of CSV converted to them.
 
-The columns of CSV tell what its rows are: judged outcomes (`correct`), events (`event_type`), calls
-of agent runs (`tool`, a row each), or observations of other tools, whose columns stay as they are.
+The columns of CSV determine what a row is: a judged outcome (`correct`), an event (`event_type`), a
+call of an agent run (`tool`), or an observation of another tool, whose columns are kept unchanged.
 """
 
 from __future__ import annotations
 
 import csv
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,11 +14,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
+from headstart.events.exact_json import dump_exactly
+from replay.files.cells import (
+    flag_of,
+    json_of,
+    level_of,
+    maybe_truth_of,
+    number_of,
+    reason_of,
+    truth_of,
+)
 from replay.files.input import CannotRead, Input, name_of, open_input
-
-Row = dict[str, Any]
+from replay.files.run_rows import Row, check_columns, runs_of_rows
 
 _DELIMITERS: Final = ",;\t|"
 _KNOWN: Final = frozenset(
@@ -28,20 +34,14 @@ _KNOWN: Final = frozenset(
         "start_time", "confidence",
     )
 )  # fmt: skip
-"""A first line with one of these among its cells is a header."""
-_DIGITS: Final = 20
-"""From so many digits on a number may not fit into 64 bits."""
+"""A first line with one of these cells is a header."""
 _MOST_CELL: Final = 1 << 27
-_TRUE: Final = frozenset(("true", "1", "1.0", "yes", "t"))
-_FALSE: Final = frozenset(("false", "0", "0.0", "no", "f"))
-_NOTHING: Final = frozenset(("nan", "none", "null", "n/a", "na", "<na>"))
-"""What programs write into a cell that has no value."""
 
 
 class JsonLines:
-    """Lines with their numbers, from 1; of CSV the JSON that stands for a row. `share`: read.
+    """Lines with their numbers, from 1; a row of CSV as JSON.
 
-    `step_lines`: of the run that was yielded last, the line of each step; empty where it was one.
+    `step_lines`: the line of each step of the run that was yielded last; empty if it was one line.
     """
 
     def __init__(self, opened: Input, name: str) -> None:
@@ -50,7 +50,7 @@ class JsonLines:
 
     @property
     def share(self) -> float:
-        """Which share of the file was read."""
+        """Share of the file that was read, 0 to 1."""
         return self._opened.share
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
@@ -75,13 +75,13 @@ def columns_of(file: Path) -> Sequence[str] | None:
 
 @contextmanager
 def json_lines(file: Path) -> Iterator[JsonLines]:
-    """Open a file of `input_files.local_file` for its lines. Raises `OSError` and `CannotRead`."""
+    """Open a file returned by `local_file` for its lines. Raises `OSError` and `CannotRead`."""
     with open_input(file) as opened:
         yield JsonLines(opened, name_of(file))
 
 
 def header_of(line: bytes) -> tuple[Sequence[str], str] | None:
-    """Return the columns and the delimiter of CSV, by its first line; None where it is no CSV."""
+    """Return the columns and delimiter in the first line of CSV; None if it is not CSV."""
     text = line.decode("utf-8", "backslashreplace").strip()
     if text[:1] in ("", "{", "["):
         return None
@@ -96,8 +96,8 @@ def header_of(line: bytes) -> tuple[Sequence[str], str] | None:
 
 
 def form_of(columns: Sequence[str]) -> str | None:
-    """Return what the columns of CSV say that its rows are; None for observations of other tools:
-    `calls` of agent runs, `events` or judged `outcomes`."""
+    """Return the form of rows of CSV, by their columns: `calls` of agent runs, `events` or judged
+    `outcomes`; None for observations of other tools."""
     if "tool" in columns and "correct" not in map(str.casefold, columns):
         return "calls"
     if "event_type" in columns:
@@ -106,7 +106,7 @@ def form_of(columns: Sequence[str]) -> str | None:
 
 
 def _names_outcomes(columns: Sequence[str]) -> bool:
-    """Return whether columns are of outcomes, in whatever case: what is misspelt is named later."""
+    """Return whether columns are those of outcomes, in any case; misspellings are refused later."""
     return not {"correct", "confidence"}.isdisjoint(each.casefold() for each in columns)
 
 
@@ -115,12 +115,12 @@ def rows(
 ) -> Iterator[tuple[int, Row]]:
     """Yield the rows below a header with the number of their last line; empty cells are left out.
 
-    `first`: the number of the header's line. Raises `CannotRead`, also where a column is there
-    twice, and where a row with a value has more or fewer cells than the header.
+    `first`: the line number of the header. Raises `CannotRead`, also if a column occurs twice or a
+    row that has a value has more or fewer cells than the header.
     """
     columns, delimiter = header
     if twice := [name for name, count in Counter(columns).items() if name and count > 1]:
-        raise CannotRead(f"{name}:{first}: column {twice[0]} is there twice; leave one of them out")
+        raise CannotRead(f"{name}:{first}: column {twice[0]} occurs twice; remove one of them")
     csv.field_size_limit(_MOST_CELL)
     texts = (line.decode("utf-8", "backslashreplace") for line in lines)
     reader = csv.reader(texts, delimiter=delimiter)
@@ -138,7 +138,7 @@ def rows(
             if row := {column: cell for column, cell in pairs if column and cell != ""}:
                 yield number, row
     except csv.Error as error:
-        raise CannotRead(f"{name}, line {first + reader.line_num}: no CSV ({error})") from None
+        raise CannotRead(f"{name}, line {first + reader.line_num}: not CSV ({error})") from None
 
 
 def _named(delimiter: str) -> str:
@@ -154,75 +154,36 @@ def _rows_as_lines(
 ) -> Iterator[tuple[int, bytes]]:
     found, form = rows(header, lines, first, name), form_of(header[0])
     if form == "calls":
-        made: Iterator[tuple[int, Row]] = _runs(found, step_lines)
+        check_columns(header[0], first, name)
+        made: Iterator[tuple[int, Row]] = runs_of_rows(found, step_lines, name)
     elif form == "events":
         made = ((number, _event(row)) for number, row in found)
     elif form == "outcomes":
         for column in header[0]:
             if column.startswith("context.") and column.removeprefix("context.") in header[0]:
                 key = column.removeprefix("context.")
-                raise CannotRead(f"{name}:{first}: column {key} is there twice, also as {column}")
+                raise CannotRead(f"{name}:{first}: column {key} occurs twice, also as {column}")
         made = ((number, _outcome(row)) for number, row in found)
     else:
         made = ((number, plain(row)) for number, row in found)
     for number, record in made:
-        yield number, orjson.dumps(record)
+        yield number, dump_exactly(record)
 
 
 def plain(row: Row) -> Row:
     """Return a row whose cells that hold a JSON object or list are that."""
-    return {column: _json(cell) if cell[:1] in "{[" else cell for column, cell in row.items()}
-
-
-def _json(cell: str) -> Any:
-    if cell.lower() in ("true", "false"):  # spreadsheets write them in capitals
-        cell = cell.lower()
-    try:
-        return orjson.loads(cell)
-    except orjson.JSONDecodeError:
-        return cell
-
-
-def _number(cell: str) -> Any:
-    """Return a number; None for NaN.
-
-    What JSON cannot hold, and what only Python reads as a number (`4_00`, digits of other scripts),
-    stays a text, and is refused as one.
-    """
-    if "_" in cell or not cell.strip().isascii():
-        return cell
-    try:
-        if len(cell) < _DIGITS and cell.strip().isdecimal():
-            return int(cell)
-        found = float(cell)
-    except ValueError:
-        return cell
-    return cell if math.isinf(found) else found
-
-
-def _truth(cell: str) -> Any:
-    word = cell.strip().lower()
-    return True if word in _TRUE else False if word in _FALSE else cell
-
-
-def _maybe_truth(cell: str) -> Any:
-    return None if cell.strip().lower() in _NOTHING else _truth(cell)
-
-
-def _reason(cell: str) -> Any:
-    """Return a text; what reads as true or false stays that, so that it is refused as no text."""
-    found = _maybe_truth(cell)
-    return cell.strip() if isinstance(found, str) else found
+    return {column: json_of(cell) if cell[:1] in "{[" else cell for column, cell in row.items()}
 
 
 _OUTCOME: Final[Mapping[str, Callable[[str], Any]]] = {
-    "confidence": _number, "gain": _number, "cost": _number, "at": _number,
-    "correct": _truth, "speculated": _maybe_truth, "not_startable": _reason, "workflow_id": str,
+    "confidence": number_of, "gain": number_of, "cost": number_of, "at": number_of,
+    "correct": truth_of, "speculated": maybe_truth_of, "not_startable": reason_of,
+    "workflow_id": str, "calibrated": maybe_truth_of,
 }  # fmt: skip
 
 
 def _outcome(row: Row) -> Row:
-    """Return a judged outcome; columns that are none of its fields are keys of its context."""
+    """Return a judged outcome; columns other than its fields become keys of its context."""
     made: Row = {"context": {}}
     for column, cell in row.items():
         if column in _OUTCOME:
@@ -232,21 +193,16 @@ def _outcome(row: Row) -> Row:
     return made
 
 
-def _flag(cell: str) -> Any:
-    found = _truth(cell)
-    return found if isinstance(found, bool) else _json(cell)  # null, and what is refused
-
-
 _EVENT: Final[Mapping[str, Callable[[str], Any]]] = {
-    "timestamp": _number, "confidence": _number, "success": _truth, "data.accepted": _flag,
-    "data.prediction.was_correct": _flag, "data.prediction.speculated": _flag,
-    "data.prediction.failed": _flag,
+    "timestamp": number_of, "confidence": number_of, "success": truth_of, "data.accepted": flag_of,
+    "data.prediction.was_correct": flag_of, "data.prediction.speculated": flag_of,
+    "data.prediction.failed": flag_of, "data.prediction.calibrated": flag_of,
 }  # fmt: skip
-"""What is a number, or true or false, in the contract of events."""
+"""Fields of an event that are a number or a boolean."""
 
 
 def _event(row: Row) -> Row:
-    """Return an event; a dot in a column's name is a level: `data.result.gain_ms`."""
+    """Return an event; dots in a column name separate nested keys: `data.result.gain_ms`."""
     made: Row = {}
     for column, cell in row.items():
         *above, last = column.split(".")
@@ -256,38 +212,7 @@ def _event(row: Row) -> Row:
             if not isinstance(place, dict):
                 break
         else:
-            other: Callable[[str], Any] = _json if above[:1] == ["data"] else str
+            other: Callable[[str], Any] = json_of if above[:1] == ["data"] else str
+            other = level_of if above == ["data", "context"] else other
             place[last] = _EVENT.get(column, other)(cell)
     return made
-
-
-_RUN: Final = ("source", "domain", "agent_model", "task_id")
-
-
-def _failed(cell: str) -> Any:
-    """Return whether a call failed; it did not where its cell has no value."""
-    word = cell.strip().lower()
-    return False if not word or word in _NOTHING else _truth(cell)
-
-
-def _runs(found: Iterator[tuple[int, Row]], step_lines: list[int]) -> Iterator[tuple[int, Row]]:
-    """Yield the runs of rows that are a call each; rows of one run have the same `run_id`, or the
-    same source, domain, agent_model, task_id and trial. `step_lines`: takes the rows of a run."""
-    runs: dict[tuple[Any, ...], tuple[list[int], Row]] = {}
-    for number, row in found:
-        own: Row = {name: row[name] for name in _RUN if name in row}
-        if "trial" in row:
-            own["trial"] = _number(row["trial"])
-        if "started_at" in row:
-            own["started_at"] = _number(row["started_at"])
-        if "run_id" in row:
-            own["run_id" if "task_id" in own else "task_id"] = row["run_id"]
-        same = (row.get("run_id"), *(own.get(name) for name in (*_RUN, "trial")))
-        numbers, run = runs.setdefault(same, ([], {**own, "steps": []}))
-        numbers.append(number)
-        step: Row = {name: row[name] for name in ("tool",) if name in row}
-        step |= {at: _number(row[at]) for at in ("called_at", "returned_at") if at in row}
-        run["steps"].append({**step, "error": _failed(row.get("error", ""))})
-    for numbers, run in runs.values():
-        step_lines[:] = numbers
-        yield numbers[0], run

@@ -1,9 +1,9 @@
-"""Every file that a command writes: replaced whole or not at all, whatever stands at its name.
+"""Writes the files of commands: each is replaced as a whole or stays unchanged.
 
-A regular file is replaced by rename once the whole result is in a temporary file beside it; it
-keeps its mode and owner, and a symbolic link to it stays. A pipe, a device and a descriptor
-(`/dev/stdout`, `/dev/fd/N`) are written in place, after the whole result was made. `-` is standard
-output. What is named `.gz` or `.zst` is compressed like that, as `replay.files.input` reads it.
+A regular file is replaced by a rename after the result was written to a temporary file beside it;
+it keeps its mode and owner, and a symbolic link to it is followed. A pipe, a device or a descriptor
+(`/dev/stdout`, `/dev/fd/N`) is written in place, after the result is complete. `-` is standard
+output. A name that ends in `.gz` or `.zst` selects compression.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import cramjam
 STDOUT: Final = "-"
 _OWN_DESCRIPTORS: Final = re.compile(r"/proc/(?:self|thread-self|(\d+))(?:/task/\d+)?/fd")
 _IN_MEMORY: Final = 1 << 24
-"""Bytes of a result for a pipe that are held in memory; more of it is held in a temporary file."""
+"""Bytes of a result for a pipe that are held in memory; a larger one is put into a file."""
 _MOST_LINKS: Final = 40
 
 _FRAME_BYTES: Final = 1 << 22
-"""Bytes of one zstd frame before compression; a reader holds a whole one in memory."""
+"""Bytes of a zstd frame before compression; a reader holds one frame in memory."""
 _PACKED: Final[dict[str, Literal["gzip", "zstd"]]] = {
     ".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"
 }  # fmt: skip
@@ -43,7 +43,7 @@ Target = str | Path
 
 
 class CannotWrite(OSError):
-    """An output cannot be written; the message says which, why, and what to do."""
+    """An output cannot be written; the message names it, the reason and the fix."""
 
 
 class OutputIsInput(ValueError):
@@ -56,9 +56,9 @@ def output_file(
 ) -> Iterator[IO[bytes]]:
     """Open an output for bytes; it is replaced when the block ends without an exception.
 
-    After an exception, SIGINT or SIGTERM it is as it was, and nothing is left beside it. The bytes
-    are compressed where the output's ending says so, unless they are of a `format` of their own:
-    gzip, zstd, or another. Raises `CannotWrite`, also where the ending says another compression and
+    After an exception, SIGINT or SIGTERM it is unchanged, and no temporary file remains. The bytes
+    are compressed by the ending of the output's name, unless they are of a `format` of their own:
+    gzip, zstd, or another. Raises `CannotWrite`, also if the ending is of another compression and
     at the end, and `OutputIsInput` where `inputs` has the same file.
     """
     packing = check_ending(target, format)
@@ -74,9 +74,9 @@ def output_file(
 
 
 def check_ending(target: Target, format: str | None = None) -> Literal["gzip", "zstd"] | None:
-    """Return the compression that an output's ending names.
+    """Return the compression that the suffix of an output selects.
 
-    Raises `CannotWrite` where the output cannot be that. `format`: as for `output_file`.
+    Raises `CannotWrite` if the output cannot have it. `format`: as for `output_file`.
     """
     if descriptor_of(target) is not None:
         return None
@@ -86,7 +86,9 @@ def check_ending(target: Target, format: str | None = None) -> Literal["gzip", "
     packing = _PACKED.get(ending)
     if format in ("gzip", "zstd") and packing not in (None, format):
         fix = ".zst" if format == "zstd" else ".gz"
-        raise CannotWrite(f"cannot write {target}: the file is {format}; let its name end in {fix}")
+        raise CannotWrite(
+            f"cannot write {target}: the file is {format}; its name must end in {fix}"
+        )
     return packing
 
 
@@ -135,34 +137,34 @@ def write_file(
     *,
     format: str | None = None,
 ) -> None:
-    """Write a whole output; a text as UTF-8. `format`, and what is raised: as for `output_file`."""
+    """Write a whole output, text as UTF-8. `format` and exceptions: as for `output_file`."""
     with output_file(target, inputs, format=format) as written:
         written.write(content.encode() if isinstance(content, str) else content)
 
 
 def is_stdout(target: Target) -> bool:
-    """Return whether an output goes to standard output, by whatever name."""
+    """Return whether an output is standard output, under any name."""
     return descriptor_of(target) == 1
 
 
 def refuse_input(target: Target, inputs: Iterable[Target]) -> None:
-    """Raise `OutputIsInput` where an output is the same regular file as one of the inputs."""
+    """Raise `OutputIsInput` if an output is the same regular file as one of the inputs."""
     own = _identity(target)
     for each in inputs:
         if own is not None and own == _identity(each, reads=True):
             raise OutputIsInput(
-                f"{target} is also the input ({each}): it would be lost; name another output"
+                f"{target} is also the input ({each}), which would be lost: name another output"
             )
 
 
 def same_output(one: Target, other: Target) -> bool:
-    """Return whether two outputs are one regular file, also where it does not exist yet."""
+    """Return whether two outputs are the same regular file, which need not exist yet."""
     place = _place(one)
     return place is not None and place == _place(other)
 
 
 def _place(target: Target) -> tuple[int, int, str] | None:
-    """Return what tells the place of a regular file from every other; None where it is none."""
+    """Return the identity of a regular file, which need not exist yet; None for others."""
     if (found := _identity(target)) is not None:
         return (*found, "")
     real = os.path.realpath(target)
@@ -177,7 +179,7 @@ def _place(target: Target) -> tuple[int, int, str] | None:
 
 
 def check_output(target: Target, inputs: Iterable[Target] = ()) -> None:
-    """Raise what `output_file` would raise when it begins, and write nothing."""
+    """Raise what `output_file` would raise on entry, without writing."""
     check_ending(target)
     refuse_input(target, inputs)
     if descriptor_of(target) is None:
@@ -187,18 +189,18 @@ def check_output(target: Target, inputs: Iterable[Target] = ()) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `CannotWrite` where files cannot be made in a folder, or the folder itself."""
+    """Raise `CannotWrite` if a folder or files in it cannot be created."""
     place = folder
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     if not place.is_dir():
-        raise CannotWrite(f"cannot write {folder}: {place} is no folder")
+        raise CannotWrite(f"cannot write {folder}: {place} is not a folder")
     if not os.access(place, os.W_OK | os.X_OK):
         raise CannotWrite(f"cannot write {folder}: {place} is read-only for you")
 
 
 def _identity(target: Target, *, reads: bool = False) -> tuple[int, int] | None:
-    """Return what tells a regular file from every other; None where it is none."""
+    """Return device and inode of a regular file; None for others."""
     number = (0 if reads else 1) if str(target) == STDOUT else descriptor_of(target)
     try:
         found = os.stat(target) if number is None else os.fstat(number)
@@ -208,7 +210,7 @@ def _identity(target: Target, *, reads: bool = False) -> tuple[int, int] | None:
 
 
 def descriptor_of(target: Target) -> int | None:
-    """Return the own descriptor that an output stands for: `-`, /dev/stdout, /dev/fd/N; or None."""
+    """Return the descriptor of this process that a name means (`-`, /dev/stdout, /dev/fd/N)."""
     name = str(target)
     if name == STDOUT:
         return 1
@@ -225,7 +227,7 @@ def descriptor_of(target: Target) -> int | None:
 
 
 def _checked(target: Path) -> Path:
-    """Return the path behind all links. Raises `CannotWrite` where no file can be there."""
+    """Return the path with all links resolved. Raises `CannotWrite` if it cannot be a file."""
     real = Path(os.path.realpath(target))
     with _described(target):
         try:
@@ -233,7 +235,7 @@ def _checked(target: Path) -> Path:
         except FileNotFoundError:
             if not real.parent.is_dir():
                 raise CannotWrite(
-                    f"cannot write {target}: there is no folder {real.parent}; make it first"
+                    f"cannot write {target}: {real.parent} does not exist; create that folder first"
                 ) from None
         else:
             if stat.S_ISDIR(found.st_mode):
@@ -250,7 +252,7 @@ def _replaced(target: Target, real: Path) -> Iterator[IO[bytes]]:
     unfinished = real.parent / f".headstart-{secrets.token_hex(6)}.unfinished"
     with _terminated_in_order():
         try:
-            # The umask decides about the mode, as for any new file.
+            # The umask applies, as for any new file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with _described(target):
                 opened = os.open(unfinished, flags, 0o666 if not real.exists() else 0o600)
@@ -268,12 +270,12 @@ def _replaced(target: Target, real: Path) -> Iterator[IO[bytes]]:
 
 
 def _keep_mode(opened: int, real: Path) -> None:
-    """Give a file the owner and the mode of the one that it will replace."""
+    """Copy owner and mode of the file that will be replaced."""
     try:
         old = os.stat(real)
     except FileNotFoundError:
         return
-    with suppress(OSError):  # only root may give a file away
+    with suppress(OSError):  # only root may change the owner
         os.fchown(opened, old.st_uid, old.st_gid)
     with suppress(OSError):
         os.fchmod(opened, stat.S_IMODE(old.st_mode))
@@ -285,13 +287,13 @@ def _rename(unfinished: Path, real: Path) -> None:
     except OSError as error:
         if error.errno != EBUSY:
             raise
-        # A file that is mounted by itself, as in a container, cannot be replaced.
+        # A single file that is a mount point, as in a container, cannot be replaced.
         with unfinished.open("rb") as whole, real.open("r+b") as written:
             shutil.copyfileobj(whole, written)
             written.truncate()
             os.fsync(written.fileno())
         return
-    with suppress(OSError):  # not every file system can
+    with suppress(OSError):  # not supported by every file system
         folder = os.open(real.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -312,7 +314,7 @@ def _in_place(target: Target, special: int) -> Iterator[IO[bytes]]:
 
 
 class _Named(io.FileIO):
-    """A descriptor to write to, whose errors say which output it is."""
+    """A descriptor whose write errors name the output."""
 
     def __init__(self, descriptor: int, target: Target) -> None:
         super().__init__(descriptor, "wb")
@@ -332,21 +334,21 @@ def _described(target: Target) -> Iterator[None]:
 
 
 def _explain(target: Target, error: OSError) -> NoReturn:
-    """Raise an error as one line about the output."""
+    """Raise `CannotWrite` with one line that names the output and the reason."""
     if isinstance(error, CannotWrite):
         raise error
     name = "standard output" if str(target) == STDOUT else target
     why = error.strerror or type(error).__name__
     if isinstance(error, BrokenPipeError):
-        why = "its reader has ended (broken pipe)"
+        why = "its reader has exited (broken pipe)"
     elif error.errno == ENOENT:
-        why = "its folder is gone"
+        why = "its folder no longer exists"
     raise CannotWrite(f"cannot write {name}: {why}") from error
 
 
 @contextmanager
 def _terminated_in_order() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise, where they would end the process with a file left behind."""
+    """Make SIGTERM and SIGHUP raise, so that the temporary file is removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
 """Agent runs as importers make them, how their files are read, and the count of what was left out.
 
-Not here: what the fields of a tool's own form mean; that is each importer's.
+Not here: the meaning of the fields of each tool's form, which its importer knows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headstart.events.exact_json import is_large
 from headstart.events.schema import FIRST_MS
 from replay.files.input import name_of
 from replay.files.times import iso_ms, unix_ms
@@ -34,7 +35,8 @@ class Unmapped:
     `here`: where it was first found in the file that is being read; `place`: where its reader is.
     `duplicates`: how many versions of one id were dropped, by what they are. `alike`: runs that
     were kept although another one has their identity. `optional`: files of a folder, which may be
-    of another form.
+    of another form. `kinds`: the spans that are not calls, by their recorded kind. `incomplete`:
+    calls that were kept, by what is missing of them.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -44,6 +46,8 @@ class Unmapped:
     duplicates: Counter[str] = field(default_factory=Counter)
     alike: int = 0
     optional: set[Path] = field(default_factory=set)
+    kinds: Counter[str] = field(default_factory=Counter)
+    incomplete: Counter[str] = field(default_factory=Counter)
 
     def add(self, reason: str, count: int = 1) -> None:
         """Count something that was left out."""
@@ -53,7 +57,7 @@ class Unmapped:
 
 
 class NotOfThisForm(ValueError):
-    """The file is not what the importer reads; the message says what was found instead, where."""
+    """The file is not of the importer's form; the message lists what was found, and where."""
 
     def __init__(self, file: Path, why: str, unmapped: Unmapped) -> None:
         found = ", ".join(f"{reason} ({place})" for reason, place in unmapped.here.items())
@@ -96,13 +100,13 @@ def run_of(
     steps: list[dict[str, Any]],
     trial: object = None,
 ) -> Run:
-    """Return a run, started with its first call that has a time; what is not said is `unknown`."""
+    """Return a run, started with its first call that has a time; missing fields are `unknown`."""
     return {
         "source": source,
         "domain": text_or(domain, "unknown"),
         "agent_model": text_or(model, "unknown"),
         "task_id": text_or(task_id, "unknown"),
-        "trial": trial if isinstance(trial, int) and not isinstance(trial, bool) else None,
+        "trial": trial if _is_integer(trial) else None,
         "started_at": next((at for step in steps if (at := step["called_at"]) is not None), None),
         "steps": steps,
     }
@@ -117,6 +121,10 @@ def step_of(
     return {"tool": tool, "called_at": called_at, "returned_at": returned_at, "error": error}
 
 
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and not is_large(value)
+
+
 def text_or(value: object, missing: str) -> str:
     """Return a value as text that is not empty."""
     if isinstance(value, bool | dict | list) or value is None:
@@ -129,7 +137,7 @@ def object_of(value: Any, name: str, unmapped: Unmapped) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     if value is not None:
-        unmapped.add(f"{name} that are no objects")
+        unmapped.add(f"{name} that are not objects")
     return {}
 
 
@@ -138,7 +146,7 @@ def list_of(value: Any, name: str, unmapped: Unmapped) -> list[Any]:
     if isinstance(value, list):
         return value
     if value is not None:
-        unmapped.add(f"{name} that are no lists")
+        unmapped.add(f"{name} that are not lists")
     return []
 
 
@@ -148,7 +156,7 @@ def objects_of(value: Any, name: str, each: str, unmapped: Unmapped) -> Iterator
         if isinstance(item, dict):
             yield item
         else:
-            unmapped.add(f"{each} that are no objects")
+            unmapped.add(f"{each} that are not objects")
 
 
 def files_of(files: Path | Iterable[Path]) -> list[Path]:
@@ -166,7 +174,7 @@ def objects(file: Path, unmapped: Unmapped) -> Iterator[dict[str, Any]]:
     for place, document in documents(file):
         unmapped.place = place
         if document is None:
-            unmapped.add("lines that are no JSON")
+            unmapped.add("lines that are not JSON")
             continue
         entries = document if isinstance(document, list) else [document]
         for number, entry in enumerate(entries, start=1):
@@ -174,4 +182,4 @@ def objects(file: Path, unmapped: Unmapped) -> Iterator[dict[str, Any]]:
             if isinstance(entry, dict):
                 yield entry
             else:
-                unmapped.add("entries that are no JSON objects")
+                unmapped.add("entries that are not JSON objects")

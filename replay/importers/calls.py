@@ -2,50 +2,26 @@
 
 A span may be exported twice, in parts, and out of order, over several files: the version of an id
 that is complete wins, else the last. A call may be traced twice, by the agent's instrumentation and
-by the tool's own: the outer one counts. Not here: what a span is in a tool's own form.
+by the tool's own: the outer one counts (`second_views`). Not here: the forms of each tool, and the
+content of a run's steps (`run_steps`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
 
 from replay.files.times import LONGEST_CALL_MS
-from replay.importers.agent_runs import NO_NAME, Run, Unmapped, run_of, step_of
-
-_SEPARATORS: Final = ("_", "-", ".", "/", ":")
-_MOST_LEVELS: Final = 200
-
-
-@dataclass(slots=True)
-class Span:
-    """One span. `tool`: of a call, its tool's name; `place`: where it stands.
-
-    `id`, `parent`: "" where they are not known; `begin`, `end`: Unix ms. `step`: whether it is a
-    step of an agent that is no call (a model's answer, a chain), so that what is below it is not
-    another view of the call above. `served`: whether it is a tool server's own view of a call.
-    `call`: the model's id of the call, `order`: tells spans of one begin apart. `leaf`: the tool's
-    name of what is a call where no other span is inside it.
-    """
-
-    trace: str
-    id: str = ""
-    parent: str = ""
-    tool: str = ""
-    begin: int | None = None
-    end: int | None = None
-    error: bool = False
-    step: bool = False
-    served: bool = False
-    call: str = ""
-    order: str = ""
-    leaf: str = ""
+from replay.importers.agent_runs import NO_NAME, Run, Unmapped, run_of
+from replay.importers.run_steps import described_steps
+from replay.importers.second_views import SecondViews
+from replay.importers.span import Span
+from topics.spans.conversation import Message
 
 
 @dataclass(slots=True)
 class Trace:
-    """What spans say of their trace: whose it is, and which conversations and users it is of."""
+    """The properties of a trace that its spans name: domain, model, conversations, users."""
 
     domain: str = ""
     model: str = ""
@@ -54,20 +30,22 @@ class Trace:
 
     @property
     def conversation(self) -> tuple[str, str]:
-        """Its domain and its conversation, "" where it has none, or several: none is its own."""
+        """Its domain and its conversation; "" if it has none, or several."""
         (own,) = self.conversations if len(self.conversations) == 1 else ("",)
         return self.domain, own
 
 
 @dataclass
 class Spans:
-    """The spans of all files of one import. `kind`: what people call several of them."""
+    """The spans of all files of one import. `kind`: their name in messages, plural."""
 
     kind: str
     unmapped: Unmapped
     traces: dict[str, Trace] = field(default_factory=dict)
     _known: dict[tuple[str, str], Span] = field(default_factory=dict)
     _nameless: list[Span] = field(default_factory=list)
+    _messages: dict[Message, Message] = field(default_factory=dict)
+    """Every model's call repeats the conversation: each message is held once."""
 
     def trace(self, name: str) -> Trace:
         """Return what is known of a trace, to add to it."""
@@ -89,6 +67,12 @@ class Spans:
         if NO_NAME in (span.tool, span.leaf):
             self.unmapped.add(f"{self.kind} named {NO_NAME}, which means the end of a run")
             span.tool = span.leaf = ""
+        for reason in span.content.left_out if span.content is not None else ():
+            self.unmapped.add(reason)
+        if span.messages is not None:
+            once = self._messages.setdefault
+            for messages in (span.messages.given, span.messages.answered):
+                messages[:] = [once(each, each) for each in messages]
         if not span.id:
             span.tool = span.tool or span.leaf
             if span.tool:
@@ -110,15 +94,26 @@ class Spans:
             if span.leaf and key not in outer:
                 span.tool = span.tool or span.leaf
         grouped: dict[str, list[Span]] = {name: [] for name in self.traces}
+        models: dict[str, list[Span]] = {}
+        twice = SecondViews((*self._known.values(), *self._nameless), self._parent)
         for span in (*self._known.values(), *self._nameless):
-            if span.tool and not self._is_seen_twice(span):
+            if span.messages is not None:
+                models.setdefault(span.trace, []).append(span)
+            if span in twice:
+                self.unmapped.add(f"{self.kind} inside the same call")
+            elif span.tool:
                 grouped.setdefault(span.trace, []).append(span)
+                above = self._parent(span)
+                span.named_above = above.named if above is not None else ()
         for name, spans in self._by_conversation(grouped).items():
             spans.sort(key=lambda span: (span.begin or 0, span.order))
-            whose = [self.trace(trace) for trace in dict.fromkeys(span.trace for span in spans)]
-            domain = next((each.domain for each in whose if each.domain), None)
-            model = next((each.model for each in whose if each.model), None)
-            yield run_of(source, domain, model, name, [*map(_step, self._once(spans))])
+            traces = [*dict.fromkeys(span.trace for span in spans)]
+            owners = [self.trace(trace) for trace in traces]
+            domain = next((each.domain for each in owners if each.domain), None)
+            model = next((each.model for each in owners if each.model), None)
+            talk = [each for trace in traces for each in models.get(trace, ())]
+            steps, after = described_steps([*self._once(spans)], talk, self.unmapped)
+            yield {**run_of(source, domain, model, name, steps), **after}
 
     def _by_conversation(self, grouped: dict[str, list[Span]]) -> dict[str, list[Span]]:
         found: dict[tuple[str, ...], tuple[str, list[Span]]] = {}
@@ -131,8 +126,8 @@ class Spans:
                 domain, own = trace.conversation
                 every = users[domain, own]
                 # A trace that names no user is of the only one that its conversation has.
-                whose = trace.users or (every if len(every) == 1 else ())
-                key = (domain, own, *sorted(whose)) if own else ("", f"\0{name}")
+                owners = trace.users or (every if len(every) == 1 else ())
+                key = (domain, own, *sorted(owners)) if own else ("", f"\0{name}")
                 found.setdefault(key, (own or name, []))[1].extend(spans)
         named: dict[str, list[Span]] = {}
         for name, spans in found.values():
@@ -141,43 +136,32 @@ class Spans:
             named[name] = spans
         return named
 
-    def _is_seen_twice(self, span: Span) -> bool:
-        """Return whether a call is another view of the call that it is in."""
-        above, levels = self._known.get((span.trace, span.parent)), 0
-        while above is not None and above is not span and levels < _MOST_LEVELS:
-            if above.tool:
-                twice = span.served or _same(span.tool, above.tool)
-                if twice:
-                    self.unmapped.add(f"{self.kind} inside the same call")
-                return twice
-            if above.step:
-                return False
-            above, levels = self._known.get((span.trace, above.parent)), levels + 1
-        return False
+    def _parent(self, span: Span) -> Span | None:
+        return self._known.get((span.trace, span.parent))
 
     def _once(self, spans: list[Span]) -> Iterator[Span]:
-        """Yield calls without those that two instrumentations say side by side."""
-        last: dict[tuple[str, str], int | None] = {}
+        """Yield calls without those that two instrumentations record side by side.
+
+        Ids may be used again, but not while their call runs. A guess ends before the call that it
+        answered begins.
+        """
+        last: dict[tuple[str, str], Span] = {}
         for span in spans:
             key = (span.call, span.tool)
-            if span.call and key in last and _overlaps(last[key], span):
-                self.unmapped.add(f"{self.kind} of the same call")
+            first = last.get(key) if span.call else None
+            answered = first is not None and first.guessed and not span.guessed
+            if first is None or not (answered or _overlaps(first, span)):
+                last[key] = span
+                yield span
                 continue
-            last[key] = span.end
-            yield span
+            self.unmapped.add(f"{self.kind} of the same call")
+            if answered:  # once
+                last[key] = span
 
 
 def _complete(span: Span) -> tuple[bool, bool]:
     return bool(span.tool or span.leaf), span.end is not None
 
 
-def _same(inner: str, outer: str) -> bool:
-    return inner == outer or any(outer.endswith(each + inner) for each in _SEPARATORS)
-
-
-def _overlaps(end: int | None, later: Span) -> bool:
-    return end is not None and later.begin is not None and later.begin < end
-
-
-def _step(span: Span) -> dict[str, Any]:
-    return step_of(span.tool, span.begin, span.end, error=span.error)
+def _overlaps(first: Span, later: Span) -> bool:
+    return first.end is not None and later.begin is not None and later.begin < first.end

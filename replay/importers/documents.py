@@ -10,16 +10,22 @@ from typing import Any, Final
 
 import orjson
 
+from headstart.events.exact_json import load_exactly
 from replay.files.input import Input, name_of, open_input
 from replay.files.json_lines import header_of, plain, rows
+from replay.files.repeated_keys import marked, marked_object
+from topics.spans.storable import may_hold_surrogates, repaired_texts
 
-_decode = json.JSONDecoder().raw_decode
+_raw_decode = json.JSONDecoder().raw_decode
+_marking_decode = json.JSONDecoder(object_pairs_hook=marked_object).raw_decode
 _BETWEEN: Final = " \t\r\n,\x1e"
 """What may stand between documents; the last is the separator of JSON text sequences (RFC 7464)."""
 
 
-def documents(file: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the documents of a file with their places; None for a line that is no JSON.
+def documents(file: Path, *, mark: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield the documents of a file with their places; None for a line that is not JSON.
+
+    `mark`: return an object that gives a key twice as `RepeatedKeys`.
 
     A file whose first line is JSON, or CSV, is read line by line, any other whole. Raises `OSError`
     and `CannotRead`.
@@ -36,10 +42,16 @@ def documents(file: Path) -> Iterator[tuple[str, Any]]:
                     yield f"{name}, line {at}", plain(row)
             elif _json(text) is None and not _glued(text):
                 rest = (each for _, each in lines)
-                yield from _whole(name, b"".join((line, *_bounded(opened, rest))), number)
+                yield from _whole(name, b"".join((line, *_bounded(opened, rest))), number, mark)
             else:
-                yield from _by_line(name, chain([(number, line)], lines))
+                yield from _by_line(name, chain([(number, line)], lines), mark)
             return
+
+
+def _decode(text: str, at: int, *, repair: bool, mark: bool) -> tuple[Any, int]:
+    """Return the document at a place of a text, and its end; it keeps what orjson refuses."""
+    document, end = (_marking_decode if mark else _raw_decode)(text, at)
+    return (repaired_texts(document) if repair else document), end
 
 
 def _bounded(opened: Input, lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -50,15 +62,17 @@ def _bounded(opened: Input, lines: Iterator[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _by_line(name: str, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[str, Any]]:
+def _by_line(
+    name: str, lines: Iterator[tuple[int, bytes]], mark: bool
+) -> Iterator[tuple[str, Any]]:
     for number, line in lines:
         text = line.strip(b" \t\r\n\x1e")
         if not text:
             continue
         place = f"{name}, line {number}"
         if text in (b"{", b"["):  # a document over several lines, after one that has its own
-            yield place, _json(text + b"".join(_up_to_its_end(text, lines)))
-        elif (document := _json(text)) is None and (several := _glued(text)):
+            yield place, _json(text + b"".join(_up_to_its_end(text, lines)), mark)
+        elif (document := _json(text, mark)) is None and (several := _glued(text, mark)):
             yield from ((place, each) for each in several)
         else:
             yield place, document
@@ -72,19 +86,20 @@ def _up_to_its_end(first: bytes, lines: Iterator[tuple[int, bytes]]) -> Iterator
             return
 
 
-def _whole(name: str, content: bytes, first: int) -> Iterator[tuple[str, Any]]:
+def _whole(name: str, content: bytes, first: int, mark: bool) -> Iterator[tuple[str, Any]]:
     """Yield the documents of a text whose first line is none; `first`: that line's number."""
-    if (document := _json(content)) is not None:
+    if (document := _json(content, mark)) is not None:
         yield name, document
         return
     text, at, number = content.decode("utf-8", "backslashreplace"), 0, first
+    repair = may_hold_surrogates(text)
     while at < len(text):
         if text[at] in _BETWEEN:
             number += text[at] == "\n"
             at += 1
             continue
         try:
-            document, end = _decode(text, at)
+            document, end = _decode(text, at, repair=repair, mark=mark)
         except (ValueError, RecursionError):
             document, end = None, text.find("\n", at)
             end = len(text) if end < 0 else end
@@ -93,12 +108,13 @@ def _whole(name: str, content: bytes, first: int) -> Iterator[tuple[str, Any]]:
         at = end
 
 
-def _glued(line: bytes) -> list[Any]:
+def _glued(line: bytes, mark: bool = False) -> list[Any]:
     """Return the documents of a line that has several; [] where it is anything else."""
     text, at, found = line.decode("utf-8", "backslashreplace"), 0, []
+    repair = may_hold_surrogates(text)
     while at < len(text):
         try:
-            document, at = _decode(text, at)
+            document, at = _decode(text, at, repair=repair, mark=mark)
         except (ValueError, RecursionError):
             return []
         if not isinstance(document, dict | list):
@@ -109,8 +125,9 @@ def _glued(line: bytes) -> list[Any]:
     return found
 
 
-def _json(text: bytes) -> Any:
+def _json(text: bytes, mark: bool = False) -> Any:
     try:
-        return orjson.loads(text)
+        document = load_exactly(text)
     except orjson.JSONDecodeError:
         return None
+    return marked(text, document) if mark else document

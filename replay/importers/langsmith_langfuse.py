@@ -27,8 +27,24 @@ from replay.importers.agent_runs import (
     refuse,
     text_or,
 )
-from replay.importers.calls import Span, Spans
-from replay.importers.tool_spans import conversation_of, told_by, user_of
+from replay.importers.calls import Spans
+from replay.importers.span import Span
+from topics.spans.content import (
+    LONGEST_ERROR,
+    CallContent,
+    call_content,
+    content_of,
+    named_calls,
+)
+from topics.spans.conversation import model_call, read_messages
+from topics.spans.recognition import (
+    SpanReading,
+    conversation_of,
+    recognize_span,
+    tool_named_by,
+    user_of,
+)
+from topics.spans.storable import read_json
 
 _MOST_LEVELS: Final = 200
 _RUN_STEPS: Final = frozenset(("llm", "chain", "retriever", "prompt", "parser", "embedding"))
@@ -62,7 +78,7 @@ def langsmith_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator
 def _with_children(
     run: Mapping[str, Any], above: Mapping[str, Any], spans: Spans, unmapped: Unmapped
 ) -> None:
-    """Add a run and those inside it; what they do not say they have from the one above."""
+    """Add a run and those inside it; fields that they lack are taken from the one above."""
     waiting = [(run, above, 0)]
     while waiting:
         each, outer, level = waiting.pop()
@@ -95,10 +111,18 @@ def _smith(run: Mapping[str, Any], spans: Spans, unmapped: Unmapped) -> None:
         error=bool(run.get("error")) or run.get("status") == "error",
         order=_text(run, "dotted_order"),
     )  # fmt: skip
+    _set_times(span, run.get("start_time"), run.get("end_time"))
+    given, answer = run.get("inputs"), run.get("outputs")
     if kind == "tool":
-        _call(span, run.get("name"), (run.get("start_time"), run.get("end_time")), unmapped)
+        _call(span, run.get("name"), unmapped)
+        error = run.get("error") or None
+        message = error[:LONGEST_ERROR] if isinstance(error, str) else error
+        span.content = content_of(given, answer or message, "input")
     else:
         unmapped.add(f"runs of type {kind or 'unknown'}")
+        unmapped.kinds[kind or "unknown"] += 1
+        span.is_model, span.named = kind == "llm", named_calls({"input.value": given})
+        span.messages = read_messages(given, answer) if kind == "llm" else None
     spans.add(span)
 
 
@@ -179,28 +203,52 @@ def _observed(
         trace, _text(each, "id"), above, step=kind in _OBSERVED_STEPS,
         error=_text(each, "level").upper() == "ERROR",
     )  # fmt: skip
-    tool = each.get("name")
-    if kind != "TOOL" and (told := _told_by_metadata(each)):
-        kind, tool = "TOOL", told
+    name, reading = each.get("name"), _reading_of_metadata(each)
+    tool = tool_named_by(name) if kind == "TOOL" and isinstance(name, str) else name
+    if reading is not None and reading.is_call and reading.tool and not reading.merged:
+        kind, tool = "TOOL", reading.tool
+        span.call, span.guessed = reading.call, reading.guessed
+    _set_times(
+        span, _value(each, "startTime", "start_time"), _value(each, "endTime", "end_time")
+    )  # fmt: skip
+    given, answer = each.get("input"), each.get("output")
     if kind == "TOOL" or (kind == "SPAN" and spans_are_calls):
-        times = _said(each, "startTime", "start_time"), _said(each, "endTime", "end_time")
-        _call(span, tool, times, unmapped)
+        _call(span, tool, unmapped)
+        span.content = _observed_content(each, given, answer)
         if kind == "SPAN":
             span.tool, span.leaf = "", span.tool
     else:
         unmapped.add(f"observations of type {kind or 'unknown'}")
+        unmapped.kinds[kind or "unknown"] += 1
+        span.is_model = kind == "GENERATION" or (reading is not None and reading.is_model)
+        span.named = named_calls({"input.value": given})
+        span.messages = read_messages(given, answer) if span.is_model else None
+        if span.messages is not None and not (span.messages.given or span.messages.calls):
+            span.messages = model_call(_attributes(each) or {})
     spans.add(span)
 
 
-def _told_by_metadata(each: Mapping[str, Any]) -> str:
-    """Return the tool of a call that came by OpenTelemetry, whose attributes are in metadata."""
-    said = _attributes(each)
-    told = told_by(_text(each, "name"), said) if said is not None else None
-    return told.tool if told and told.is_call and not told.merged else ""
+def _observed_content(each: Mapping[str, Any], given: Any, answer: Any) -> CallContent:
+    """Return a call's content: that of its attributes, else its input and output."""
+    message = _text(each, "statusMessage", "status_message")[:LONGEST_ERROR] or None
+    found = content_of(given, answer if answer is not None else message)
+    # Of some producers, Langfuse shows empty objects as input and output.
+    own = call_content(_attributes(each) or {})
+    arguments = own.arguments if own.arguments is not None else found.arguments
+    kept = own if own.result is not None else found
+    is_whole = arguments is not None and kept.result is not None
+    left_out = () if is_whole else tuple(dict.fromkeys((*own.left_out, *found.left_out)))
+    return kept._replace(arguments=arguments, bare=own.bare or found.bare, left_out=left_out)
+
+
+def _reading_of_metadata(each: Mapping[str, Any]) -> SpanReading | None:
+    """Return the kind of a span that came by OpenTelemetry, whose attributes are in metadata."""
+    attributes = _attributes(each)
+    return recognize_span(_text(each, "name"), attributes) if attributes is not None else None
 
 
 def _bare_trace(entry: Mapping[str, Any], spans: Spans) -> bool:
-    """Note the session of a trace that comes without observations; return whether it is one."""
+    """Record the session of a trace without observations; return whether it is one."""
     name, session = _text(entry, "id"), _session(entry)
     if not (name and session) or _text(entry, "type", "traceId", "trace_id", "Trace ID"):
         return False
@@ -212,17 +260,17 @@ def _bare_trace(entry: Mapping[str, Any], spans: Spans) -> bool:
 
 
 def _session(entry: Mapping[str, Any]) -> str:
-    """Return the session that an observation or a trace says it belongs to; "" for none."""
-    if said := _own_or_of_trace(entry, "sessionId", "session_id", "Session ID"):
-        return said
+    """Return the session that an observation or a trace names; "" for none."""
+    if session := _own_or_of_trace(entry, "sessionId", "session_id", "Session ID"):
+        return session
     attributes = _attributes(entry) or {}
     return conversation_of(attributes) or _text(attributes, "session.id")
 
 
 def _user(entry: Mapping[str, Any]) -> str:
-    """Return the user that an observation or a trace says it is of; "" for none."""
-    said = _own_or_of_trace(entry, "userId", "user_id", "User ID")
-    return said or user_of(_attributes(entry) or {})
+    """Return the user that an observation or a trace names; "" for none."""
+    user = _own_or_of_trace(entry, "userId", "user_id", "User ID")
+    return user or user_of(_attributes(entry) or {})
 
 
 def _own_or_of_trace(entry: Mapping[str, Any], *names: str) -> str:
@@ -232,30 +280,33 @@ def _own_or_of_trace(entry: Mapping[str, Any], *names: str) -> str:
 
 
 def _attributes(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the attributes of what came by OpenTelemetry (they are in its metadata), or None."""
+    """Return the attributes of an entry that came by OpenTelemetry, in its metadata, or None."""
     metadata = entry.get("metadata")
     if isinstance(metadata, str):
         try:
-            metadata = orjson.loads(metadata)
+            metadata = read_json(metadata)
         except orjson.JSONDecodeError:
             return None
-    said = metadata.get("attributes") if isinstance(metadata, dict) else None
-    return said if isinstance(said, dict) else None
+    attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
+    return attributes if isinstance(attributes, dict) else None
 
 
-def _said(entry: Mapping[str, Any], *names: str) -> Any:
-    """Return what an entry says under the first of these names that it has, else None."""
+def _value(entry: Mapping[str, Any], *names: str) -> Any:
+    """Return an entry's value under the first of these names that it has, else None."""
     return next((entry[name] for name in names if entry.get(name) is not None), None)
 
 
 def _text(entry: Mapping[str, Any], *names: str) -> str:
-    """Return the first text that an entry has under one of these names, else none."""
+    """Return the first text that an entry has under one of these names, else ""."""
     return next((text for name in names if (text := text_or(entry.get(name), ""))), "")
 
 
-def _call(span: Span, tool: object, times: tuple[Any, Any], unmapped: Unmapped) -> None:
-    """Make a span a call, where it has a name and a start."""
-    span.begin, span.end = clock_ms(times[0]), clock_ms(times[1])
+def _set_times(span: Span, begin: Any, end: Any) -> None:
+    span.begin, span.end = clock_ms(begin), clock_ms(end)
+
+
+def _call(span: Span, tool: object, unmapped: Unmapped) -> None:
+    """Make a span a call, if it has a name and a start."""
     if not isinstance(tool, str) or not tool:
         unmapped.add("tool calls without a name")
     elif span.begin is None:

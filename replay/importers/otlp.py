@@ -1,4 +1,4 @@
-"""OpenTelemetry traces: calls of tools among the spans, by the attributes of `tool_spans`.
+"""OpenTelemetry traces: calls of tools among the spans, by the attributes of `topics.spans`.
 
 Read are OTLP JSON (camelCase, snake_case, of before 1.0, ids in base64), what Tempo and Jaeger put
 around it, bare `resourceSpans` elements a line, Jaeger's own JSON, and what the SDKs' console
@@ -30,16 +30,21 @@ from replay.importers.agent_runs import (
     text_or,
     unix_ms,
 )
-from replay.importers.calls import Span, Spans
-from replay.importers.tool_spans import conversation_of, model_of, told_by, user_of
+from replay.importers.calls import Spans
+from replay.importers.span import Span
+from topics.spans.attributes import attribute_value
+from topics.spans.content import call_content, named_calls
+from topics.spans.conversation import model_call
+from topics.spans.recognition import conversation_of, model_of, recognize_span, user_of
 
 _ERROR: Final = frozenset(("2", "STATUS_CODE_ERROR", "ERROR"))
 _GROUPS: Final = ("resourceSpans", "resource_spans", "batches")
 _SCOPES: Final = (
     "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans",
 )  # fmt: skip
+_AGENTS: Final = frozenset(("invoke_agent", "agent"))
 _AROUND: Final = ("data", "result", "trace")
-"""What services put around what they answer with."""
+"""Keys under which services wrap their answers."""
 _PER_MS: Final = {"microseconds": 1_000, "nanoseconds": 1_000_000}
 _HEX: Final = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
 
@@ -67,7 +72,7 @@ def otlp_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[Run]
 
 
 def _spans_of(entry: Mapping[str, Any], unmapped: Unmapped) -> Iterator[Found]:
-    """Yield the spans of a document; an empty one where it is of the form, and has none."""
+    """Yield the spans of a document; an empty one if it has the form, but no span."""
     if groups := [entry[key] for key in _GROUPS if key in entry]:
         if isinstance(groups[0], list):
             yield {}, ""
@@ -93,7 +98,7 @@ def _spans_of(entry: Mapping[str, Any], unmapped: Unmapped) -> Iterator[Found]:
 
 
 def _is_bare(entry: Mapping[str, Any]) -> bool:
-    """Return whether an object is one span by itself, as console exporters print it."""
+    """Return whether an object is a single span, as console exporters print it."""
     ids = entry if "attributes" in entry else {}
     context = ids.get("context")
     return "name" in ids and bool(
@@ -128,32 +133,39 @@ def _add(span: Mapping[str, Any], service: str, spans: Spans, unmapped: Unmapped
     if not trace:
         unmapped.add("spans without traceId")
         return
-    said = _attributes(_first(span, "attributes", "tags"), unmapped)
+    attributes = _attributes(_first(span, "attributes", "tags"), unmapped)
     known = spans.trace(trace)
     known.domain = known.domain or service
-    known.model = known.model or model_of(said)
-    if conversation := conversation_of(said):
+    known.model = known.model or model_of(attributes)
+    if conversation := conversation_of(attributes):
         known.conversations[conversation] = None
-    if user := user_of(said):
+    if user := user_of(attributes):
         known.users[user] = None
     name = text_or(_first(span, "name", "operationName"), "")
     begin, end, reversed_, wrong = _times(span)
-    told = told_by(name, said)
+    reading = recognize_span(name, attributes)
     made = Span(
         trace, _id(_first(ids, "spanId", "span_id", "spanID"), 8), _parent(span, unmapped),
-        begin=begin, end=end, step=told.is_step, served=told.served, call=told.call,
-        error=_failed(span, said, unmapped),
+        begin=begin, end=end, step=reading.is_step, served=reading.served, call=reading.call,
+        error=_failed(span, attributes, unmapped), is_model=reading.is_model,
+        guessed=reading.guessed,
+        order=str(_whole(_first(span, "startTimeUnixNano", "start_time_unix_nano")) or ""),
     )  # fmt: skip
-    if not told.is_call:
+    if not reading.is_call:
         unmapped.add("spans that execute no tool")
-    elif told.merged:
+        unmapped.kinds[reading.kind or "no kind"] += 1
+        made.named = named_calls(attributes)
+        if reading.is_model or reading.kind in _AGENTS:
+            made.messages = model_call(attributes)
+    elif reading.merged:
         unmapped.add("tool spans that sum up calls made side by side")
-    elif not told.tool:
+    elif not reading.tool:
         unmapped.add("tool spans without gen_ai.tool.name")
     elif begin is None:
         unmapped.add(wrong[0] if wrong else "tool spans without a start time")
     else:
-        made.tool = told.tool
+        made.tool = reading.tool
+        made.content = call_content(attributes, _events(span, unmapped), _status_message(span))
         if wrong:
             unmapped.add(wrong[0])
         if reversed_:
@@ -161,7 +173,7 @@ def _add(span: Mapping[str, Any], service: str, spans: Spans, unmapped: Unmapped
     spans.add(made)
 
 
-def _failed(span: Mapping[str, Any], said: Mapping[str, Any], unmapped: Unmapped) -> bool:
+def _failed(span: Mapping[str, Any], attributes: Mapping[str, Any], unmapped: Unmapped) -> bool:
     status = span.get("status")
     if isinstance(status, str):  # as some console exporters print it
         code: Any = status.upper()
@@ -169,23 +181,39 @@ def _failed(span: Mapping[str, Any], said: Mapping[str, Any], unmapped: Unmapped
         code = _first(object_of(status, "status of spans", unmapped), "code", "status_code")
     return (
         str(code) in _ERROR
-        or bool(said.get("error.type"))
-        or said.get("otel.status_code") == "ERROR"
-        or said.get("error") in (True, "true")
+        or bool(attributes.get("error.type"))
+        or attributes.get("otel.status_code") == "ERROR"
+        or attributes.get("error") in (True, "true")
     )
 
 
+def _status_message(span: Mapping[str, Any]) -> str:
+    status = span.get("status")
+    message = _first(status, "message", "description") if isinstance(status, dict) else None
+    return message.strip() if isinstance(message, str) else ""
+
+
+def _events(span: Mapping[str, Any], unmapped: Unmapped) -> list[dict[str, Any]]:
+    """Return the events of a span, which are other instrumentations' messages and exceptions."""
+    events = span.get("events")
+    return [
+        {"name": each.get("name"), "attributes": _attributes(each.get("attributes"), unmapped)}
+        for each in (events if isinstance(events, list) else ())
+        if isinstance(each, dict)
+    ]
+
+
 def _times(span: Mapping[str, Any]) -> tuple[int | None, int | None, bool, list[str]]:
-    """Return begin and end in Unix ms, whether an end was before the begin, and what of both is no
-    time in the unit of its field."""
+    """Return begin and end in Unix ms, whether an end was before the begin, and which of
+    both is not a time in the unit of its field."""
     wrong: list[str] = []
     if "operationName" in span:
-        said = span.get("startTime")
-        begin = _at(said, "microseconds", "start times", wrong)
+        started = span.get("startTime")
+        begin = _at(started, "microseconds", "start times", wrong)
         lasted = _whole(span.get("duration"))
         if begin is None or lasted is None:
             return begin, None, False, wrong
-        end = unix_ms((int(said) + lasted) // 1000)  # type: ignore[arg-type]
+        end = unix_ms((int(started) + lasted) // 1000)  # type: ignore[arg-type]
         return begin, end, lasted < 0, wrong
     nanos = [
         _first(span, f"{name}TimeUnixNano", f"{name}_time_unix_nano") for name in ("start", "end")
@@ -194,15 +222,15 @@ def _times(span: Mapping[str, Any]) -> tuple[int | None, int | None, bool, list[
     if begin is None and nanos[0] is None:
         begin = clock_ms(_first(span, "start_time", "startTime"))
         end = clock_ms(_first(span, "end_time", "endTime"))
-        return begin, end, False, wrong  # `Spans` sees what is reversed
+        return begin, end, False, wrong  # `Spans` detects reversed times
     reversed_ = 0 < (_whole(nanos[1]) or 0) < (_whole(nanos[0]) or 0)
     end = _at(nanos[1], "nanoseconds", "end times", [] if reversed_ else wrong)
-    # What is no time, `Spans` does not see as reversed.
+    # `Spans` cannot detect a reversed end that is not a time.
     return begin, end, end is None and begin is not None and reversed_, wrong
 
 
 def _at(value: Any, unit: str, which: str, wrong: list[str]) -> int | None:
-    """Return a time in Unix ms, None where there is none; what it is instead goes to `wrong`."""
+    """Return a time in Unix ms, None if there is none; `wrong` gets why a value is invalid."""
     number = _whole(value)
     if number is None:
         if value is not None:
@@ -222,7 +250,7 @@ def _at(value: Any, unit: str, which: str, wrong: list[str]) -> int | None:
 
 
 def _whole(number: Any) -> int | None:
-    # OTLP writes 64-bit integers as texts; 0 stands for a time that is not known.
+    # OTLP writes 64-bit integers as texts; 0 means an unknown time.
     if isinstance(number, bool):
         return None
     try:
@@ -263,8 +291,5 @@ def _attributes(pairs: Any, unmapped: Unmapped) -> dict[str, Any]:
     found = {}
     named = list_of(pairs, "lists of attributes", unmapped)
     for each in objects_of(named, "lists of attributes", "attributes", unmapped):
-        value = each.get("value")
-        if isinstance(value, dict) and len(value) == 1:
-            (value,) = value.values()
-        found[str(each.get("key"))] = value
+        found[str(each.get("key"))] = attribute_value(each.get("value"))
     return found

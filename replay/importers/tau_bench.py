@@ -4,6 +4,7 @@ tau-bench: a JSON array of {task_id, reward, trial, traj: messages}. tau2-bench:
 `simulations`, each with `messages` (or `ticks`, of voice), and `info` about agent and domain; or a
 folder with such an object in results.json and a file for each simulation in `simulations/`. Tool
 calls are those of assistant messages, in OpenAI's form (`function.name`) or tau2's own (`name`).
+Not here: the content of a run's steps (`tau_steps`).
 """
 
 from __future__ import annotations
@@ -14,20 +15,18 @@ from typing import Any, Final
 
 from replay.files.input import CannotRead
 from replay.importers.agent_runs import (
-    NO_NAME,
     Run,
     Unmapped,
     files_of,
-    iso_ms,
     list_of,
     object_of,
     objects,
     objects_of,
     refuse,
     run_of,
-    step_of,
     text_or,
 )
+from replay.importers.tau_steps import tau_steps
 
 FOLDER: Final = "simulations"
 RESULTS: Final = "results.json"
@@ -57,7 +56,7 @@ def tau_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[Run]:
 
 
 def _runs_of(file: Path, unmapped: Unmapped) -> Iterator[tuple[str, Run | None]]:
-    """Yield runs with their simulations' ids; None for one that is of the form, but has no run."""
+    """Yield runs with their simulations' ids; None for an object of the form without a run."""
     for each in objects(file, unmapped):
         if isinstance(each.get("simulations"), list) or _is_index(file, each):
             yield "", None
@@ -65,10 +64,10 @@ def _runs_of(file: Path, unmapped: Unmapped) -> Iterator[tuple[str, Run | None]]
             if _is_index(file, each):
                 yield from _beside(file, each, unmapped)
         elif isinstance(each.get("traj"), list):
-            steps = _steps(each["traj"], unmapped)
+            steps, after = tau_steps(each["traj"], unmapped)
             domain = _domain_in_name(file.stem)
             task, trial = each.get("task_id"), each.get("trial")
-            yield "", run_of("tau-bench", domain, None, task, steps, trial)
+            yield "", run_of("tau-bench", domain, None, task, steps, trial) | after
         elif "task_id" in each and ("messages" in each or "ticks" in each):
             yield from _tau2({"info": _info_above(file), "simulations": [each]}, unmapped)
         else:
@@ -87,8 +86,8 @@ def _beside(
     """Yield the runs of the files beside a results.json, and count those that are missing."""
     there = sorted((file.parent / FOLDER).glob("*.json"))
     index = results.get("simulation_index")
-    said = {str(each.get("id")) for each in index or () if isinstance(each, dict)}
-    if missing := said.difference(each.stem for each in there):
+    listed = {str(each.get("id")) for each in index or () if isinstance(each, dict)}
+    if missing := listed.difference(each.stem for each in there):
         unmapped.add(f"simulations of the index without a file in {FOLDER}/", len(missing))
     for each in there:
         for simulation in objects(each, unmapped):
@@ -96,7 +95,7 @@ def _beside(
 
 
 def _info_above(file: Path) -> Any:
-    """Return what the results.json above a simulation's own file says of agent and domain."""
+    """Return the info of agent and domain from the results.json above a simulation's own file."""
     results = file.parent.parent / RESULTS
     if file.parent.name != FOLDER or not results.is_file():
         return None
@@ -118,13 +117,13 @@ def _tau2(results: Mapping[str, Any], unmapped: Unmapped) -> Iterator[tuple[str,
         if not isinstance(messages, list):
             unmapped.add("simulations without messages")
             continue
-        steps = _steps(messages, unmapped)
+        steps, after = tau_steps(messages, unmapped)
         run = run_of("tau2-bench", domain, model, each.get("task_id"), steps, each.get("trial"))
-        yield text_or(each.get("id"), ""), run
+        yield text_or(each.get("id"), ""), run | after
 
 
 def _of_ticks(ticks: list[Any], unmapped: Unmapped) -> list[Any]:
-    """Return the messages that ticks of a voice simulation stand for."""
+    """Return the messages in the ticks of a voice simulation."""
     messages: list[Any] = []
     for tick in objects_of(ticks, "ticks", "ticks", unmapped):
         at = tick.get("timestamp")
@@ -137,52 +136,3 @@ def _of_ticks(ticks: list[Any], unmapped: Unmapped) -> list[Any]:
 
 def _domain_in_name(stem: str) -> str | None:
     return next((name for name in ("airline", "retail", "telecom") if name in stem), None)
-
-
-def _steps(messages: list[Any], unmapped: Unmapped) -> list[dict[str, Any]]:
-    """Return the assistant's tool calls in order, with what their results say of errors."""
-    steps: list[dict[str, Any]] = []
-    by_id: dict[str, dict[str, Any]] = {}
-    for message in objects_of(messages, "messages", "messages", unmapped):
-        if message.get("role") == "tool":
-            inner = message.get("tool_messages")
-            several = objects_of(inner, "tool_messages", "tool_messages", unmapped)
-            for answer in several if inner is not None else (message,):
-                _answered(answer, by_id, unmapped)
-            continue
-        calls = list_of(message.get("tool_calls"), "tool_calls", unmapped)
-        if calls and message.get("role") != "assistant":
-            unmapped.add("tool calls of the simulated user", len(calls))
-            continue
-        for call in objects_of(calls, "tool_calls", "tool calls", unmapped):
-            function = object_of(call.get("function"), "function of tool calls", unmapped)
-            tool = function.get("name") or call.get("name")
-            if not isinstance(tool, str) or not tool:
-                unmapped.add("tool calls without a name")
-                continue
-            if tool == NO_NAME:
-                unmapped.add(f"tool calls named {NO_NAME}, which means the end of a run")
-                continue
-            steps.append(step_of(tool, iso_ms(message.get("timestamp"))))
-            by_id[str(call.get("id"))] = steps[-1]
-    return steps
-
-
-def _answered(
-    message: Mapping[str, Any], by_id: Mapping[str, dict[str, Any]], unmapped: Unmapped
-) -> None:
-    own = by_id.get(str(message.get("tool_call_id") or message.get("id")))
-    if own is None:
-        return
-    ended = iso_ms(message.get("timestamp"))
-    if None not in (ended, own["called_at"]) and ended < own["called_at"]:
-        unmapped.add("answers before their call")
-        ended = None
-    own["returned_at"], own["error"] = ended, _failed(message)
-
-
-def _failed(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
-    return message.get("error") is True or (
-        isinstance(content, str) and content.startswith("Error")
-    )

@@ -96,6 +96,20 @@ async def read_state_rows(kafka: str) -> dict[int, TaskStateRow]:
 
     Raises `BrokerUnreachable` and `TopicsMissing`.
     """
+    found = await _read_own_rows(kafka)
+    return {n: decode_partition(row) for n, row in found.items() if not is_deleted(row)}
+
+
+async def read_next_offsets(kafka: str, epoch: int) -> dict[int, int]:
+    """Return the offset after the last one applied in a log epoch, by partition that has one.
+
+    Raises `BrokerUnreachable` and `TopicsMissing`.
+    """
+    versions = {n: version(row) for n, row in (await _read_own_rows(kafka)).items()}
+    return {n: offset + 1 for n, (of, offset) in versions.items() if of == epoch}
+
+
+async def _read_own_rows(kafka: str) -> dict[int, bytes]:
     state, tail, found = await topic_state(kafka, CHANGELOG.name), _TAIL, dict[int, bytes]()
     wanted = set(state.end)
     while wanted:
@@ -107,7 +121,7 @@ async def read_state_rows(kafka: str) -> dict[int, TaskStateRow]:
                 found[n] = row
         wanted = {n for n in wanted if n not in found and begin[n] > state.begin[n]}
         tail *= 16
-    return {n: decode_partition(row) for n, row in found.items() if not is_deleted(row)}
+    return found
 
 
 def applied_offset(rows: Rows) -> int:

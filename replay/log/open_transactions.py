@@ -14,7 +14,7 @@ from topics.kafka.admin import describe_topics
 from topics.kafka.reader import LogTruncated
 from topics.kafka.transactions import open_transactions
 
-REMEDY: Final = "have its producer commit or abort it; `headstart doctor` says how to abort it"
+REMEDY: Final = "have its producer commit or abort it; `headstart doctor` prints how to abort it"
 
 
 async def holding_back(kafka: str, offsets: Mapping[int, int]) -> list[str]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from processing.config import LearningConfig
 from processing.rebuild import feed
 from processing.records.batch import RecordBatch
 from processing.task import Checkpoint, PartitionTask
 from replay.log.live_table import Rows
+from replay.log.record_batches import batched
 from replay.log.replayed_partition import EpochPartition, ReplayedPartition
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch
 from topics.kafka.reader import LogTruncated, read_records
-
-RECORDS_AT_ONCE: Final = 2_000
-BYTES_AT_ONCE: Final = 2_000_000
 
 
 class LogTruncatedByRetention(LookupError):
@@ -86,30 +84,6 @@ async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[
 
     Raises `LogTruncated` where retention is faster, after all that was read before.
     """
-    batch = _empty(partition, log.start)
-    size = 0
     records = read_records(kafka, EVENTS.name, {partition: log.start}, {partition: log.stop})
-    truncated: LogTruncated | None = None
-    try:
-        async for record in records:
-            batch.offsets.append(record.offset)
-            batch.timestamps.append(record.timestamp)
-            batch.keys.append(record.key)
-            batch.values.append(record.value)
-            if record.headers:
-                batch.headers[record.offset] = record.headers
-            batch.end = record.offset + 1
-            size += len(record.value or b"")
-            if len(batch) >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
-                yield batch
-                batch, size = _empty(partition, batch.end), 0
-    except LogTruncated as error:
-        truncated = error
-    if len(batch):
+    async for batch in batched(records, EVENTS.name, partition, log.start):
         yield batch
-    if truncated is not None:
-        raise truncated
-
-
-def _empty(partition: int, begin: int) -> RecordBatch:
-    return RecordBatch(EVENTS.name, partition, begin, begin, [], [], [], [])

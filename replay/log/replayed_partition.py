@@ -62,6 +62,11 @@ class ReplayedPartition:
         """The last offset applied; -1 where nothing is."""
         return self._core.applied_offset
 
+    @property
+    def open_starts(self) -> int:
+        """How many starts have no completion yet, and have not expired."""
+        return len(self._core.state.open_predictions.values())
+
     def apply(self, batch: RecordBatch) -> Iterator[TableRebuild]:
         """Apply a batch whole. Yields each rebuild that has to be fed before it goes on."""
         if not self._reference:

@@ -38,7 +38,7 @@ class Snapshot:
 
 
 class NotASnapshot(ValueError):
-    """The file is no snapshot of ours, or is cut; the message says so."""
+    """The file is not a snapshot, or is cut; the message names which."""
 
 
 def write_snapshot(file: Target, snapshot: Snapshot) -> int:

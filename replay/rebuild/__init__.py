@@ -1,1 +1,1 @@
-"""Learns from the log again, and brings the result to the workers."""
+"""Replays the log into a new table, and replaces the workers' table with it."""

@@ -1,9 +1,8 @@
-"""What was learned, as JSON lines for people, other tools and other systems.
+"""The file of `headstart thresholds export`: the learned state as JSON lines.
 
-A header, then one line per context: its learner's state and what that answers, what was counted,
-and what gains and costs are of late: all that the table has of it. Numbers are written
-so that reading gives the same bits. `replay.log.snapshots` is for `verify`: all
-rows, as bytes.
+A header, then one line per context with everything that its row in the table holds: the learner's
+state and its thresholds, the counts, and the recent gain and cost. Numbers are written so that
+reading them gives the same bits. (`replay.log.snapshots`, for `verify`, holds all rows as bytes.)
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FORMAT: Final = "headstart-learned"
 VERSION: Final = 1
 
 Wanted = Callable[[str, str], bool]
-"""Whether a context is wanted, by its tenant and path."""
+"""Whether to export a context, by its tenant and path."""
 
 
 def learned_lines(
@@ -41,7 +40,7 @@ def learned_lines(
 ) -> Iterator[bytes]:
     """Yield the lines of an export, contexts by tenant and path, coarse before fine.
 
-    Raises `ValueError` where a state is not finite, which no learner's is.
+    Raises `ValueError` if a state is not finite: a learner never leaves one.
     """
     rows = [
         (*context_of(key), key, row)
@@ -91,7 +90,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 class LearnedHeader(msgspec.Struct):
-    """The first line of such a file, as far as a reader needs it."""
+    """The first line of the file: the fields that a reader needs."""
 
     format: str
     version: int
@@ -100,7 +99,7 @@ class LearnedHeader(msgspec.Struct):
 
 
 class LearnedLine(msgspec.Struct):
-    """One context of such a file."""
+    """One context of the file."""
 
     tenant: str
     path: str
@@ -114,29 +113,31 @@ class LearnedLine(msgspec.Struct):
     gain: float = 0.0
     cost: float = 0.0
     counts: tuple[int, ...] = ()
-    """All of `topics.schema.json_schema.Counts`, in its order; none in exports of old."""
+    """All of `topics.schema.json_schema.Counts`, in its order; empty in older exports."""
 
 
-class NotLearned(ValueError):
-    """The file is none that `headstart thresholds export` wrote; the message says so."""
+class UnusableExport(ValueError):
+    """The file was not written by `headstart thresholds export`, or is incomplete."""
 
 
 def read_learned(file: Path) -> tuple[LearnedHeader, list[LearnedLine]]:
-    """Return what a file holds. Raises `NotLearned` and `OSError`."""
+    """Return what a file holds. Raises `UnusableExport` and `OSError`."""
     with open_input(local_file(file)) as opened:
         first, *rest = opened.read().splitlines() or [b""]
     try:
         header = msgspec.json.decode(first, type=LearnedHeader)
         lines = [msgspec.json.decode(each, type=LearnedLine) for each in rest]
     except msgspec.MsgspecError as error:
-        raise NotLearned(
-            f"{file}: not what `headstart thresholds export FILE` writes ({error})"
+        raise UnusableExport(
+            f"{file}: not written by `headstart thresholds export FILE` ({error})"
         ) from error
     if (header.format, header.version) != (FORMAT, VERSION):
-        raise NotLearned(
-            f"{file}: is {header.format} version {header.version}, this one reads {FORMAT} version "
-            f"{VERSION}: export it again"
+        raise UnusableExport(
+            f"{file}: has format {header.format} version {header.version}, but {FORMAT} version "
+            f"{VERSION} is needed: export it again"
         )
     if len(lines) != header.contexts:
-        raise NotLearned(f"{file}: has {len(lines)} of {header.contexts} contexts: export it again")
+        raise UnusableExport(
+            f"{file}: has {len(lines)} of {header.contexts} contexts: export it again"
+        )
     return header, lines

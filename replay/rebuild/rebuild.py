@@ -1,9 +1,9 @@
-"""Thresholds rebuilt from the log into a fresh table, and brought to the workers by the log.
+"""Rebuilds the thresholds from the log into a new table, and has the workers adopt it.
 
-The fresh table is kept here, beside the live one, by the agent's own core. Nothing is sent before
-it was compared with the live one. Then, partition by partition: its rows go into
-`headstart.events` as control records that do nothing, and one more record that says that they are
-the table. The worker adds what came since (processing/rebuild.py).
+The worker's own core fills the new table in this process, and the result is compared with the live
+table before anything is sent. Then, for each partition, the rows are written to `headstart.events`
+as control records without an effect, followed by one record that makes them the table. The worker
+applies the events that came since (processing/rebuild.py).
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ from topics.kafka.reader import read_records, topic_state
 NEAR: Final = 2_000
 """Records that may be missing when rows are staged: the worker applies them once more."""
 _ROUNDS: Final = 20
-_SAY_S: Final = 5.0
+_PROGRESS_S: Final = 5.0
 
 
 @dataclass(frozen=True)
 class RebuildConfig:
-    """What to rebuild. `choice`: the learner of some contexts, as if chosen before the log began;
-    `snapshot`: what to begin with where the log is cut."""
+    """What to rebuild.
+
+    `choice`: the learner of some contexts, as if it had been assigned before the first record.
+    `snapshot`: the rows to begin with if retention has deleted the beginning of the log.
+    """
 
     kafka: str
     rules: LearningConfig
@@ -53,65 +56,65 @@ class RebuildConfig:
 
 
 @dataclass
-class Compared:
-    """The fresh table beside the live one, each partition as of the offset that the live one is."""
+class TableComparison:
+    """The new table compared with the live one, each partition at the live table's offset."""
 
     findings: Findings = field(default_factory=Findings)
-    moves: LargestChanges = field(default_factory=LargestChanges)
+    changes: LargestChanges = field(default_factory=LargestChanges)
     partitions: int = 0
     contexts: int = 0
     rows: int = 0
 
 
-class NotTaken(RuntimeError):
-    """What was sent has not become the table everywhere; the message says where, and why."""
+class RebuildNotApplied(RuntimeError):
+    """Some partitions have not adopted the rows; the message names them and the reason."""
 
 
-class Rebuilding:
-    """One rebuild: `learn`, look at what it found, `send`, `wait`."""
+class TableReplacement:
+    """One rebuild: call `learn`, examine the comparison, then `send` and `wait`."""
 
-    def __init__(self, config: RebuildConfig, say: Callable[[str], None]) -> None:
-        self._config, self._say = config, say
+    def __init__(self, config: RebuildConfig, echo: Callable[[str], None]) -> None:
+        self._config, self._echo = config, echo
         self._epoch = Epoch(0, 0)
         self._fresh: dict[int, ReplayedPartition] = {}
         self._changelog: Mapping[int, int] = {}
-        """Where the changelog ended before anything was sent."""
-        self._taking: set[int] = set()
-        """The partitions that have begun to take it over."""
+        """End offsets of the changelog before anything was sent."""
+        self._started: set[int] = set()
+        """The partitions that have begun to adopt the rows."""
 
-    async def learn(self) -> Compared:
-        """Replay every partition up to where the live table is, and compare.
+    async def learn(self) -> TableComparison:
+        """Replay every partition up to the live table's offset, and compare.
 
         Raises `BrokerUnreachable`, `TopicsMissing`, `LogTruncatedByRetention`, `NotASnapshot` and
         `RowAhead`.
         """
         self._epoch = await read_epoch(self._config.kafka)
         events = await topic_state(self._config.kafka, EVENTS.name)
-        found = Compared()
+        found = TableComparison()
         for place in range(self._epoch.partitions):
             await self._learn(place, events, found)
             found.partitions += 1
-            self._say(
+            self._echo(
                 f"partition {place + 1} of {self._epoch.partitions}: {found.rows} rows, "
-                f"{found.findings.counts.total()} differ, {found.moves.count} thresholds move"
+                f"{found.findings.counts.total()} differ, {found.changes.count} thresholds change"
             )
         return found
 
-    async def _learn(self, place: int, events: TopicState, found: Compared) -> None:
+    async def _learn(self, place: int, events: TopicState, found: TableComparison) -> None:
         table = await read_settled(self._config.kafka, place, self._epoch.number)
-        fresh = self._begun(place, table.begin)
+        fresh = self._new_partition(place, table.begin)
         begin, end = events.begin[place], table.applied_offset + 1
         if fresh.applied_offset + 1 < begin < end:
             raise LogTruncatedByRetention(place, fresh.applied_offset + 1, begin)
         await self._advance(place, fresh, max(end, begin))
         right = live(fresh.table)
         compare_rows(found.findings, place, self._comparable(table.rows), self._comparable(right))
-        found.moves.add(table.rows, right)
+        found.changes.add(table.rows, right)
         found.rows += len(right)
         found.contexts += sum(key[:1] == CONTEXT for key in right)
         self._fresh[place] = fresh
 
-    def _begun(self, place: int, begin: Rows) -> ReplayedPartition:
+    def _new_partition(self, place: int, begin: Rows) -> ReplayedPartition:
         config, epoch = self._config, self._epoch
         rows = dict(begin)
         if config.snapshot is not None:
@@ -123,7 +126,7 @@ class Rebuilding:
         return ReplayedPartition(at, config.rules, rows, skip_rebuild=config.choice is not None)
 
     def _comparable(self, rows: Rows) -> Rows:
-        """Return rows without what must differ where another learner is wanted."""
+        """Return rows without those that must differ if another learner was chosen."""
         choice = self._config.choice
         if choice is None:
             return rows
@@ -132,25 +135,25 @@ class Rebuilding:
 
     async def _advance(self, place: int, fresh: ReplayedPartition, end: int) -> None:
         read = partial(read_all, self._config.kafka, place)
-        said = time.monotonic()
+        reported_at = time.monotonic()
         async for batch in read(range(fresh.applied_offset + 1, end)):
             for takeover in fresh.apply(batch):
                 await feed(takeover, read)
-            if time.monotonic() > said + _SAY_S:
-                said = time.monotonic()
-                self._say(f"partition {place}: offset {fresh.applied_offset:,} of {end:,}")
+            if time.monotonic() > reported_at + _PROGRESS_S:
+                reported_at = time.monotonic()
+                self._echo(f"partition {place}: offset {fresh.applied_offset:,} of {end:,}")
 
     async def send(self, id: str) -> dict[int, int]:
-        """Bring the fresh table to the workers; return where it is in each partition's log.
+        """Send the new table to the workers; return the offset of its last record by partition.
 
-        Ended in the middle, it has reached some partitions whole and others not at all; the same
-        again reaches all. Raises `BrokerUnreachable` and `NotEverywhere`.
+        A partition receives all of it or nothing: if this is interrupted, call it again. Raises
+        `BrokerUnreachable` and `NotEverywhere`.
         """
         self._changelog = (await topic_state(self._config.kafka, CHANGELOG.name)).end
         offsets = {}
         for place, fresh in self._fresh.items():
             offsets[place] = await self._send(id, place, fresh)
-            self._say(f"partition {place}: sent, at offset {offsets[place]}")
+            self._echo(f"partition {place}: sent, at offset {offsets[place]}")
         return offsets
 
     async def _send(self, id: str, place: int, fresh: ReplayedPartition) -> int:
@@ -165,75 +168,75 @@ class Rebuilding:
                 break
         before = followup_in(fresh.table.get(KEY))
         now = time.time_ns() // 1_000_000
-        if before is not None:  # of two the later counts
+        if before is not None:  # the rebuild with the later time applies
             now = max(now, before.rebuild.at + 1)
         rows = [(key, row) for key, row in live(fresh.table).items() if key not in KEYS]
         staged = [
             Staged(id, now, number, tuple(part)) for number, part in enumerate(staged_parts(rows))
         ]
-        said = Rebuild(
+        command = Rebuild(
             id, now, self._epoch.number, fresh.applied_offset, len(staged), digest_of(rows),
             config.rules.digest, config.choice,
         )  # fmt: skip
         operators_key = config.rules.operators_key
-        *_, offset = await send_in_order(config.kafka, place, [*staged, said], operators_key)
+        *_, offset = await send_in_order(config.kafka, place, [*staged, command], operators_key)
         return offset
 
     async def wait(self, id: str, offsets: Mapping[int, int], patience_s: float) -> None:
-        """Return when every partition's table is the fresh one. Raises `NotTaken`."""
+        """Wait until every partition has adopted the new table. Raises `RebuildNotApplied`."""
         waiting = dict(offsets)
         rows = read_records(self._config.kafka, CHANGELOG.name, self._changelog)
-        telling = asyncio.create_task(self._tell_what_holds(waiting))
+        warning = asyncio.create_task(self._name_open_transactions(waiting))
         try:
             async with asyncio.timeout(patience_s), aclosing(rows):
                 async for record in rows:
-                    self._heard(id, waiting, record.partition, record.key, record.value)
+                    self._apply_row(id, waiting, record.partition, record.key, record.value)
                     if not waiting:
                         return
         except TimeoutError:
             held = await holding_back(self._config.kafka, waiting)
-            raise NotTaken(_not_taken(waiting, patience_s, held)) from None
+            raise RebuildNotApplied(_reason(waiting, patience_s, held)) from None
         finally:
-            telling.cancel()
+            warning.cancel()
 
-    async def _tell_what_holds(self, waiting: Mapping[int, int]) -> None:
-        """Name the open transactions that workers wait for, once."""
+    async def _name_open_transactions(self, waiting: Mapping[int, int]) -> None:
+        """Report the open transactions that workers wait for, once."""
         held: list[str] = []
         while not held:
-            await asyncio.sleep(_SAY_S)
+            await asyncio.sleep(_PROGRESS_S)
             held = await holding_back(self._config.kafka, waiting)
-        self._say(f"waiting for {'; '.join(held)}: {REMEDY}")
+        self._echo(f"waiting for {'; '.join(held)}: {REMEDY}")
 
-    def _heard(
+    def _apply_row(
         self, id: str, waiting: dict[int, int], place: int, key: bytes, row: bytes | None
     ) -> None:
-        """Take note of a row of the changelog. Raises `NotTaken` where the rebuild was refused."""
+        """Process a changelog row. Raises `RebuildNotApplied` if the rebuild was refused."""
         if place not in waiting or row is None or not is_row(key, row):
             return
         past = key == PARTITION_KEY and version(row) >= (self._epoch.number, waiting[place])
-        if past and place not in self._taking:
-            raise NotTaken(
-                f"partition {place} passed the rebuild at offset {waiting[place]} over: "
-                "`headstart dead-letters list --group thresholds` says why"
+        if past and place not in self._started:
+            raise RebuildNotApplied(
+                f"partition {place} skipped the rebuild at offset {waiting[place]}: "
+                "`headstart dead-letters list --group thresholds` shows the reason"
             )
-        said = followup_in(row) if key in KEYS else None
-        if said is None or said.rebuild.id != id:
+        state = followup_in(row) if key in KEYS else None
+        if state is None or state.rebuild.id != id:
             return
-        self._taking.add(place)
-        if said.result == BEGUN:
+        self._started.add(place)
+        if state.result == BEGUN:
             return
-        if said.result != DONE:
-            raise NotTaken(f"partition {place} refused the rebuild: {said.result}")
+        if state.result != DONE:
+            raise RebuildNotApplied(f"partition {place} refused the rebuild: {state.result}")
         del waiting[place]
-        self._say(f"partition {place}: taken over")
+        self._echo(f"partition {place}: new table adopted")
 
 
-def _not_taken(waiting: Mapping[int, int], patience_s: float, held: Sequence[str]) -> str:
+def _reason(waiting: Mapping[int, int], patience_s: float, held: Sequence[str]) -> str:
     places = ", ".join(f"{place}:{offset}" for place, offset in sorted(waiting.items()))
-    said = f"sent, but not taken over after {patience_s:.0f} s at {places} (partition:offset)"
+    failed = f"sent, but not adopted after {patience_s:.0f} s at {places} (partition:offset)"
     if held:
-        return f"{said}; a threshold worker waits for {'; '.join(held)}: {REMEDY}"
+        return f"{failed}; a threshold worker waits for {'; '.join(held)}: {REMEDY}"
     return (
-        f"{said}; a threshold worker does so when it comes there: "
-        "`headstart status` says whether one runs"
+        f"{failed}; a threshold worker adopts it when it reaches the offset: "
+        "`headstart status` shows whether one runs"
     )

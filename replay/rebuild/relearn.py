@@ -1,6 +1,6 @@
-"""Thresholds from a history: the threshold agent's own core over records, into rows of our own.
+"""Learns thresholds from a history with the threshold worker's own core.
 
-Nothing live is read or written. Not here: the comparison with the live table (`verify`).
+Reads and writes nothing that is live. `replay.verify` compares with the live table.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
@@ -24,9 +25,16 @@ from replay.predictions.notes import Notes
 from replay.sources.base import NothingThere, PredictionSource, RecordSource
 from topics.schema.json_schema import PublishedThreshold
 
+COUNTED: Final = (
+    "records", "events", "predictions", "duplicates", "unmatched", "unresolved", "refused", "named",
+    "warnings",
+)  # fmt: skip
+"""The fields of `Notes` that relearning counts, all of the whole log, whatever is filtered. The
+others need each join, which the worker's core does not show."""
+
 
 class NoRecords(ValueError):
-    """The history is of judged outcomes, not of events."""
+    """The history holds judged outcomes, not events."""
 
 
 class _Learned(msgspec.Struct):
@@ -37,12 +45,14 @@ class _Learned(msgspec.Struct):
 def relearn(
     history: PredictionSource,
     rules: LearningConfig,
-    say: Callable[[str], None],
+    echo: Callable[[str], None],
     processes: int | None = None,
 ) -> tuple[list[PublishedThreshold], Notes]:
-    """Return what is answered in every context after a history, most outcomes first.
+    """Return the thresholds of all contexts after a history, by descending number of outcomes.
 
-    Raises `NoRecords` where the history has no events, and what reading it raises.
+    The notes have counts in their fields of `COUNTED` only.
+
+    Raises `NoRecords` if the history has no events, and what reading it raises.
     """
     if not isinstance(history, RecordSource):
         raise NoRecords(f"{history.name} holds judged outcomes; headstart backtest reads them")
@@ -50,10 +60,12 @@ def relearn(
     cores = min(processes or len(os.sched_getaffinity(0)), len(units))
     notes, thresholds = Notes(), list[PublishedThreshold]()
     if cores == 1:
-        _gather(map(partial(_learn, history, rules), units), units, thresholds, notes, say)
+        _gather(map(partial(_learn, history, rules), units), units, thresholds, notes, echo)
     else:
         with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-            _gather(pool.map(partial(_learn, history, rules), units), units, thresholds, notes, say)
+            _gather(
+                pool.map(partial(_learn, history, rules), units), units, thresholds, notes, echo
+            )
     thresholds.sort(key=lambda each: (-each.outcomes, each.tenant, each.path))
     if not notes.records:
         raise NothingThere(f"{history.name} holds no records in the range")
@@ -65,13 +77,13 @@ def _gather(
     units: Sequence[int],
     thresholds: list[PublishedThreshold],
     notes: Notes,
-    say: Callable[[str], None],
+    echo: Callable[[str], None],
 ) -> None:
     for number, raw in enumerate(found, start=1):
         learned = msgspec.msgpack.decode(raw, type=_Learned)
         thresholds += learned.thresholds
         notes.add(learned.notes)
-        say(
+        echo(
             f"partition {number} of {len(units)}: {notes.events} events, {len(thresholds)} contexts"
         )
 
@@ -89,7 +101,8 @@ def _learn(history: RecordSource, rules: LearningConfig, unit: int) -> bytes:
     if PARTITION_KEY in rows:
         row = decode_partition(rows[PARTITION_KEY])
         notes.predictions, notes.duplicates = row.outcomes, row.duplicates
-        notes.unmatched, notes.unresolved = row.unmatched, row.unresolved
+        notes.unmatched = row.unmatched
+        notes.unresolved = row.unresolved + following.open_starts
     thresholds = [
         threshold_from_row(key, row)
         for key, row in rows.items()
@@ -113,7 +126,7 @@ def _domains(path: str) -> list[str]:
 
 
 def _feed(takeover: TableRebuild, history: RecordSource, unit: int) -> None:
-    """Have a takeover read what it needs, once more from the beginning of the history."""
+    """Pass the records that a takeover needs, read again from the beginning of the history."""
     for batch in _part(history, unit, takeover.log):
         takeover.gather(batch)
     if takeover.begin():

@@ -1,7 +1,7 @@
-"""From what was exported to control records that seed it; and what any would do, tried first.
+"""Makes control records that seed exported contexts, and rehearses control records.
 
-A rehearsal applies control records to a copy of the table by the threshold agent's own core, so it
-says what the agent will do, as long as nothing else happens in between. Sends nothing.
+A rehearsal applies control records to a copy of the table with the threshold worker's own core, so
+its result is what the worker will do if no other record comes first. It sends nothing.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ REASON: Final = "__connect.errors.exception.message"
 
 
 @dataclass
-class Rehearsed:
-    """What control records would do. `touched`: (tenant, path) of contexts, by partition."""
+class Rehearsal:
+    """The effect of control records. `touched`: (tenant, path) of contexts, by partition."""
 
     touched: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
 
     @property
     def contexts(self) -> int:
-        """How many contexts it is about."""
+        """Number of contexts touched."""
         return sum(map(len, self.touched.values()))
 
 
 def seeds_of(
     lines: Iterable[LearnedLine], partitions: int, id: str, at: int
 ) -> list[tuple[int, Seed]]:
-    """Return (partition, seed) in the order in which they have to be sent."""
+    """Return (partition, seed) in the order in which they must be sent."""
     chosen: dict[tuple[str, int], list[Seeded]] = defaultdict(list)
     for line in sorted(lines, key=lambda each: (each.tenant, each.path)):
         place = partition_for(line.tenant, workflow_type_of(line.path), partitions)
@@ -57,14 +57,14 @@ def seeds_of(
 
 
 def _seeded(line: LearnedLine) -> Seeded:
-    """Return what a line says of a context: of an export of old only what it is known to mean."""
-    said = (
+    """Return the seed of a line; of an older export without counts, only the fields it had."""
+    fields = (
         line.learner, line.learner_version, line.state, line.outcomes, line.path, line.speculated,
         line.hits,
     )  # fmt: skip
     if not line.counts:
-        return Seeded(*said)
-    return Seeded(*said, line.at, line.gain, line.cost, line.counts)
+        return Seeded(*fields)
+    return Seeded(*fields, line.at, line.gain, line.cost, line.counts)
 
 
 def _parts(contexts: Sequence[Seeded]) -> list[Sequence[Seeded]]:
@@ -75,18 +75,18 @@ def rehearse(
     tables: Mapping[int, TablePartition],
     epoch: Epoch,
     rules: LearningConfig,
-    said: Sequence[tuple[int, Control]],
+    controls: Sequence[tuple[int, Control]],
     now_ms: int,
-) -> Rehearsed:
-    """Return what control records would do to the table, each in its partition."""
-    found = Rehearsed()
-    for partition in sorted({place for place, _ in said}):
+) -> Rehearsal:
+    """Return the effect of control records on the table, each in its partition."""
+    found = Rehearsal()
+    for partition in sorted({place for place, _ in controls}):
         rows = tables[partition].rows
         core = PartitionTask(partition, epoch.partitions, epoch.number, rules, rows.get)
         core.restore(rows.items())
         records = [
             each
-            for place, control in said
+            for place, control in controls
             if place == partition
             for each in control_records(control, [partition], rules.operators_key)
         ]
@@ -104,10 +104,10 @@ def rehearse(
         found.touched[partition] = [
             context_of(key) for key, _ in commit.rows if key.startswith(CONTEXT)
         ]
-        said_at = [control for place, control in said if place == partition]
+        sent = [control for place, control in controls if place == partition]
         for letter in commit.dead_letters:
             reason = dict(letter.headers)[REASON].decode()
-            control = said_at[letter.offset - begin]
-            whose = f"{control.tenant}: " if isinstance(control, Seed) else ""
-            found.refused.append(whose + reason)
+            control = sent[letter.offset - begin]
+            prefix = f"{control.tenant}: " if isinstance(control, Seed) else ""
+            found.refused.append(prefix + reason)
     return found

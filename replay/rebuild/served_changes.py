@@ -1,4 +1,4 @@
-"""What a rebuild would change of what is served: each context before and after. Pure."""
+"""The thresholds that a rebuild would change: each context before and after. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from processing.state.rows import CONTEXT
 from replay.log.live_table import Rows
 
 MOST_KEPT: Final = 20
-"""Moves kept, the largest; all are counted."""
+"""Number of changes kept, the largest ones; all are counted."""
 
 
 class ThresholdChange(NamedTuple):
-    """One context whose answer changes. None: it has none before, or after."""
+    """A context whose threshold changes. None: the context does not exist before, or after."""
 
     tenant: str
     path: str
@@ -26,13 +26,13 @@ class ThresholdChange(NamedTuple):
 
     @property
     def size(self) -> float:
-        """By how much; 1 for one that comes or goes."""
+        """Absolute difference; 1 for a context that is added or removed."""
         if self.before is None or self.after is None:
             return 1.0
         return abs(self.after - self.before)
 
 
-def moves(live: Rows, rebuilt: Rows) -> Iterator[ThresholdChange]:
+def changed_thresholds(live: Rows, rebuilt: Rows) -> Iterator[ThresholdChange]:
     """Yield the contexts whose `speculate` threshold differs, both tables without deleted rows."""
     for key in live.keys() | rebuilt.keys():
         if key[:1] != CONTEXT or live.get(key) == rebuilt.get(key):
@@ -41,30 +41,30 @@ def moves(live: Rows, rebuilt: Rows) -> Iterator[ThresholdChange]:
             threshold_from_row(key, row) if (row := rows.get(key)) is not None else None
             for rows in (live, rebuilt)
         )
-        said = after or before
-        assert said is not None
-        move = ThresholdChange(
-            said.tenant,
-            said.path,
+        known = after or before
+        assert known is not None
+        change = ThresholdChange(
+            known.tenant,
+            known.path,
             before.speculate if before else None,
             after.speculate if after else None,
-            said.outcomes,
-            said.learner,
+            known.outcomes,
+            known.learner,
         )
-        if move.size:
-            yield move
+        if change.size:
+            yield change
 
 
 class LargestChanges:
-    """All moves, counted, and the largest of them."""
+    """Counts all changes and keeps the largest."""
 
     def __init__(self) -> None:
         self.count = 0
         self.largest: list[ThresholdChange] = []
 
     def add(self, live: Rows, rebuilt: Rows) -> None:
-        """Take in those of one partition."""
-        found = list(moves(live, rebuilt))
+        """Add the changes of one partition."""
+        found = list(changed_thresholds(live, rebuilt))
         self.count += len(found)
         self.largest = heapq.nlargest(
             MOST_KEPT, [*self.largest, *found], key=lambda each: (each.size, each.tenant, each.path)

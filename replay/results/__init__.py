@@ -1,1 +1,1 @@
-"""What a backtest says: sums, sentences, tables, charts, the HTML page."""
+"""The results of a backtest: sums, sentences, tables, charts, the HTML page."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 ROUNDS: Final = 1_000
 LEVEL: Final = 0.95
 FEWEST: Final = 8
-"""Groups below which nothing can be said of the spread."""
+"""Groups below which the spread is unknown."""
 _SEED: Final = 20_250
 
 

@@ -98,6 +98,11 @@ def chart(
         f'<text class="axis" x="{_LEFT + wide / 2}" y="{HEIGHT - 4}" '
         f'text-anchor="middle">{escape(across.name)}</text>'
     )
+    middle = _TOP + tall / 2
+    parts.append(
+        f'<text class="axis" x="10" y="{middle}" text-anchor="middle" '
+        f'transform="rotate(-90 10 {middle})">{escape(up.name)}</text>'
+    )
     for each in columns:
         left, right = sorted(map(x, each.across))
         top, bottom = sorted(map(y, each.up))

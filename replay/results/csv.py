@@ -13,8 +13,9 @@ _FIGURES: Final = (
     "utility", "share_of_best_fixed", "hits", "misses", "saved", "wasted", "success_rate",
     "recall", "time_in_band", "oscillations", "convergence",
 )  # fmt: skip
+_UNSURE: Final = ("estimated_saved", "estimated_wasted", "unpriced_hits", "unpriced_misses")
 _OVERALL: Final = ("interval_low", "interval_high", "difference", "difference_low",
-                   "difference_high")  # fmt: skip
+                   "difference_high", *_UNSURE)  # fmt: skip
 
 
 def write_csv(file: Target, found: Mapping[str, Any]) -> None:
@@ -44,7 +45,7 @@ def write_csv(file: Target, found: Mapping[str, Any]) -> None:
                 {
                     "policy": name, "outcomes": found["outcomes"],
                     "not_startable": found["not_startable"]["guesses"],
-                    **{column: figures[column] for column in _FIGURES},
+                    **{column: figures[column] for column in (*_FIGURES, *_UNSURE)},
                     "interval_low": low, "interval_high": high,
                     "difference": figures["difference"],
                     "difference_low": below, "difference_high": above,

@@ -12,7 +12,7 @@ _SEED: Final = 4_711
 
 
 class WrongShares(ValueError):
-    """The arms of an experiment and their shares make no sense; the message says why."""
+    """The arms of an experiment and their shares are invalid; the message has the reason."""
 
 
 def read_arms(given: Sequence[str]) -> dict[str, float]:

@@ -77,7 +77,7 @@
     head.append(cell);
   });
   for (const name of found.policies) choice.add(new Option(name, name));
-  choice.value = found.winner;
+  choice.value = found.winner ?? found.policies[0];
   filter.addEventListener("input", draw);
   choice.addEventListener("change", draw);
   draw();

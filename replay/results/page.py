@@ -18,7 +18,8 @@ import orjson
 from replay.engine.engine import LIVE
 from replay.files.output import Target, write_file
 from replay.results.charts import Axis, ChartLine, Mark, chart, legend
-from replay.results.summary import FIXED, NEVER, amount, caveats, nothing_to_earn
+from replay.results.conclusion import NEVER, amount, caveats, nothing_to_earn
+from replay.results.summary import FIXED
 
 _FOLDER: Final = Path(__file__).parent
 MOST_BARS: Final = 24
@@ -71,31 +72,47 @@ def _table_script(found: Found) -> str:
 
 def verdict(found: Found) -> str:
     """Return the head of the page: the best policy, its lead and its interval, and all policies."""
+    if (nothing := nothing_to_earn(found)) is not None:
+        return _head(found, "unsure", f"<span>{escape(nothing)}</span>")
     winner, against = found["winner"], found["against"]
     own = found["policies"][winner]
     ends = own["difference_interval"]
-    unsure = ends is None or ends[0] <= 0.0 <= ends[1]
+    unsure = ends is None or ends[0] <= 0.0 <= ends[1] or bool(found["may_lead"])
     kind = "unsure" if unsure else "worse" if own["difference"] < 0.0 else "sure"
     if winner == against:
         ends, big, words = own["interval"], amount(own["utility"]), "earned most"
     else:
         big = amount(own["difference"], sign=True)
         words = f"against {_called(against)}"
-    spread = f"{amount(ends[0])} to {amount(ends[1])}" if ends else "too few workflows to say"
+    spread = f"{amount(ends[0])} to {amount(ends[1])}" if ends else "unknown: too few workflows"
     headline = (
         f"<strong>{escape(winner)}</strong><strong>{escape(big)}</strong>"
         f"<span>{escape(words)} (95 % interval: {escape(spread)})</span>"
     )
-    if (nothing := nothing_to_earn(found)) is not None:
-        kind, headline = "unsure", f"<span>{escape(nothing)}</span>"
+    return _head(found, kind, headline)
+
+
+def _head(found: Found, kind: str, headline: str) -> str:
+    """Return the head of the page around its headline."""
     return (
         f'<section class="verdict {kind}"><h1>What would another policy have saved? '
         f"{escape(_when(found))}</h1>"
         f'<p class="headline">{headline}</p>'
-        f'<p class="says">{escape(found["conclusion"])}</p>{bars(found)}'
+        f'<p class="conclusion">{escape(found["conclusion"])}</p>{bars(found)}{_estimates(found)}'
         '<p class="soft">Earned: time saved by right guesses minus time wasted by wrong ones. '
         "Thin lines: 95 % intervals, by bootstrap over workflows. Hindsight: the best fixed "
         "threshold of each context, which cannot be known beforehand.</p></section>"
+    )
+
+
+def _estimates(found: Found) -> str:
+    """Return how many guesses are judged by estimates, under the bars that rest on them."""
+    count = found["estimated"]["guesses"]
+    if not count:
+        return ""
+    return (
+        f'<p class="soft">{count:,} of {found["outcomes"]:,} predictions log no gain or cost of '
+        "their own; they are judged by means of what is recorded.</p>"
     )
 
 
@@ -319,16 +336,17 @@ def contexts() -> str:
 
 def read(found: Found) -> str:
     """Return what was read, and what of it was left out."""
-    notes = found["read"]
+    notes = dict(found["read"])
+    notes["unmatched"] -= notes["not_guessed"]
     counts = ", ".join(
-        f"{notes[name]:,} {name}"
+        f"{notes[name]:,} {name.replace('_', ' ')}"
         + (" in the whole log" if name in notes.get("whole_log", ()) else "")
-        for name in ("records", "events", "duplicates", "unmatched", "unresolved", "refused",
-                     "filtered")
+        for name in ("records", "events", "duplicates", "not_guessed", "unmatched", "unresolved",
+                     "refused", "filtered")
         if notes[name]
     )  # fmt: skip
-    said = [*caveats(found), *notes["warnings"], *notes["named"]]
-    lines = "".join(f"<li>{escape(each)}</li>" for each in said)
+    remarks = [*caveats(found), *notes["warnings"], *notes["named"]]
+    lines = "".join(f"<li>{escape(each)}</li>" for each in remarks)
     against = {LIVE: "what executors did live", FIXED: "the fixed threshold", NEVER: "nothing"}
     compared = str(against.get(found["against"], found["against"]))
     return (

@@ -1,7 +1,7 @@
-"""What the sums of all units say together: figures by policy and context, and one sentence.
+"""Adds up the sums of all units: figures by policy and context.
 
-The report of a backtest, as plain data: the command prints it, `page` draws it. Money here is time:
-utilities, gains and costs are in the unit of the events, milliseconds.
+The report of a backtest, as plain data: the command prints it, `page` draws it. Utilities,
+gains and costs are in milliseconds.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any, Final
 from learners.modes import rates
 from replay.engine.engine import LIVE
 from replay.engine.ground_truth import Bin, merged
-from replay.predictions.assumptions import WHY, Basis
+from replay.predictions.assumptions import Basis
+from replay.predictions.estimates import Estimate, EstimatedGuesses, sentences
 from replay.predictions.notes import Notes
-from replay.predictions.unjoined import Filter, unjoined
+from replay.predictions.unjoined import Filter
 from replay.results.bootstrap import Bootstrap, Interval
+from replay.results.conclusion import NEVER, conclusion, nothing_to_earn
+from replay.results.sensitivity import UnsureSums, may_lead, undecided
 from replay.results.timelines import timelines
 from replay.results.unit_results import ArmSums, PartSums, UnitSums
 
-NEVER: Final = "never"
 FIXED: Final = "fixed"
 MOST_CONTEXTS: Final = 500
-_HOUR_MS, _SECOND_MS = 3_600_000.0, 1_000.0
 
 
 def report(
@@ -46,7 +47,7 @@ def report(
     notes = Notes()
     for unit in units:
         notes.add(unit.notes)
-    notes.warnings = list(dict.fromkeys(notes.warnings))  # damage to a file is met in every unit
+    notes.warnings = list(dict.fromkeys(notes.warnings))  # of several units
     names = [name for name in parts[0].arms if name != LIVE]
     names = [name for name in learners if name in names]
     arms = {name: [each.arms[name] for each in parts] for name in parts[0].arms}
@@ -61,49 +62,85 @@ def report(
     truth = _truth(parts)
     policies = {
         name: _figures(name, learners.get(name, name), arms, bootstrap, against, truth)
+        | _unsure(name, parts)
         for name in ([LIVE] if LIVE in arms else []) + names
     }
     found: dict[str, Any] = {
         "source": source,
         **truth,
         "workflow_groups": bootstrap.groups,
-        "read": asdict(notes) | chosen.told(),
+        "read": asdict(notes) | chosen.report_fields(),
         "contexts_beyond_limit": sum(unit.beyond for unit in units),
         "seconds": round(sum(unit.seconds for unit in units), 3),
         "against": against,
         "policies": policies,
         **_best(policies, bootstrap),
     }
-    found |= left_out(parts, units)
+    found |= left_out(parts, units) | _details(parts, list(policies))
+    found["undecided"] = undecided(found)
+    if nothing_to_earn(found) is not None:
+        found |= _best({}, bootstrap)
+    found["may_lead"] = may_lead(found)
     found["conclusion"] = conclusion(found)
-    return found | _details(parts, list(policies))
+    return found
+
+
+def _unsure(name: str, parts: Sequence[PartSums]) -> dict[str, float]:
+    """Return what of a policy's earnings is estimated, and how many guesses count as 0 ms."""
+    return UnsureSums.of([each.unsure[name] for each in parts if name in each.unsure])._asdict()
 
 
 def left_out(parts: Sequence[PartSums], units: Sequence[UnitSums]) -> dict[str, Any]:
     """Return what no figure has, and what figures rest on that was not recorded.
 
     `not_startable`: guesses that no policy could have started, in all and by reason. `unpriced`:
-    guesses that count as 0 ms, because neither the log nor an option says what they were worth.
-    `assumptions`: sentences, each with the number of guesses that rest on it. The last two are of
-    the whole history.
+    guesses that count as 0 ms, because neither the log nor an option has their worth, nor
+    is there an estimate; `unpriced_misses` of them are wrong. `estimated`: guesses that are judged
+    by estimates, and those. `assumptions`: sentences, each with the number of guesses that rest on
+    it. All but the first are of the whole history.
     """
     reasons: dict[str, int] = {}
     for part in parts:
         for reason, count in part.apart.reasons.items() if part.apart else ():
             reasons[reason] = reasons.get(reason, 0) + count
     basis = Basis()
+    used: dict[Estimate, int] = {}
     for unit in units:
         basis.add(unit.unpriced, unit.assumed)
+        for each in unit.estimated:
+            used[each.estimate] = used.get(each.estimate, 0) + each.guesses
+    estimated = [EstimatedGuesses(*each) for each in used.items()]
+    for sentence, count in sentences(estimated).items():
+        basis.assume(sentence, count)
     return {
         "not_startable": {
             "guesses": sum(reasons.values()), "reasons": dict(sorted(reasons.items())),
         },
         "unpriced": basis.unpriced,
+        "unpriced_misses": sum(unit.unpriced_misses for unit in units),
+        "estimated": _estimated(estimated),
         "assumptions": [
             {"assumed": sentence, "guesses": count}
             for sentence, count in sorted(basis.assumed.items())
         ],
     }  # fmt: skip
+
+
+def _estimated(used: Sequence[EstimatedGuesses]) -> dict[str, Any]:
+    """Return how many guesses are judged by estimates, and by which: those of most guesses."""
+    means = [
+        {
+            "of": "gain" if each.estimate.correct else "cost",
+            "tenant": each.estimate.tenant or None,
+            "workflow_type": each.estimate.workflow_type or None,
+            "tool": each.estimate.tool or None,
+            "ms": each.estimate.ms,
+            "recorded": each.estimate.recorded,
+            "guesses": each.guesses,
+        }
+        for each in sorted(used, key=lambda each: -each.guesses)
+    ]
+    return {"guesses": sum(each.guesses for each in used), "means": means[:MOST_CONTEXTS]}
 
 
 def _details(parts: Sequence[PartSums], names: Sequence[str]) -> dict[str, Any]:
@@ -190,8 +227,15 @@ def _figures(
         "oscillations": sum(each.turns for each in same),
         "convergence": median(settled) if settled and name != LIVE else None,
         "microseconds_per_update": round(nanoseconds / 1000 / max(1, truth["outcomes"]), 3),
-        "modes": {mode: each._asdict() for mode, each in rates(tuple(map(float, modes))).items()},
+        "modes": _modes(modes),
     }
+
+
+def _modes(counts: Sequence[int]) -> dict[str, Any] | None:
+    """Return the rates of each mode; None where modes were not counted."""
+    if not any(counts):
+        return None
+    return {mode: each._asdict() for mode, each in rates(tuple(map(float, counts))).items()}
 
 
 def _utility(same: Sequence[ArmSums]) -> float:
@@ -256,116 +300,3 @@ def _contexts(parts: Sequence[PartSums], names: Sequence[str]) -> list[dict[str,
             )  # fmt: skip
     rows.sort(key=lambda row: (-row["outcomes"], row["tenant"], row["path"]))
     return rows[:MOST_CONTEXTS]
-
-
-def amount(value: float, *, sign: bool = False) -> str:
-    """Return a time given in milliseconds as people read it."""
-    size, plus = abs(value), "+" if sign else ""
-    if size >= 10 * _HOUR_MS:
-        return f"{value / _HOUR_MS:{plus},.1f} h"
-    if size >= 10 * _SECOND_MS:
-        return f"{value / _SECOND_MS:{plus},.0f} s"
-    if size >= _SECOND_MS:
-        return f"{value / _SECOND_MS:{plus}.1f} s"
-    return f"{value:{plus}.3g} ms"
-
-
-def _within(interval: Sequence[float] | None) -> str:
-    if interval is None:
-        return "too few workflows for an interval"
-    return f"95 % interval {amount(interval[0])} to {amount(interval[1])}"
-
-
-def conclusion(found: Mapping[str, Any]) -> str:
-    """Return the verdict in one sentence, its uncertainty included, and what it does not cover."""
-    return " ".join([_comparison(found), *caveats(found)])
-
-
-def caveats(found: Mapping[str, Any]) -> list[str]:
-    """Return in sentences what figures leave out, and what they rest on.
-
-    `found`: `left_out`, and under `read`, where it is known, what was read.
-    """
-    said = []
-    read = found.get("read") or {}
-    apart = found["not_startable"]
-    if count := apart["guesses"]:
-        reasons = ", ".join(f"{WHY.get(name, name)}: {n:,}" for name, n in apart["reasons"].items())
-        said.append(
-            f"Not in these figures: {guesses(count)} that no policy could have started ({reasons})."
-        )
-    if found["unpriced"]:
-        fields = "gain_ms and cost_ms"  # of events, and of completions
-        if not read:
-            fields += " (in outcomes: gain and cost)"
-        elif not read.get("events"):
-            fields = "gain and cost"
-        said.append(
-            f"No gain or cost is recorded for {guesses(found['unpriced'])}, which count as 0 ms: "
-            f"log {fields}, or give --gain and --cost."
-        )
-    if (apart := unjoined(read)) is not None:
-        said.append(apart)
-    said += [
-        f"Assumed for {guesses(each['guesses'])}: {each['assumed']}."
-        for each in found["assumptions"]
-    ]
-    return said
-
-
-def guesses(count: int) -> str:
-    """Return a number of guesses in words."""
-    return f"{count:,} guess" if count == 1 else f"{count:,} guesses"
-
-
-def nothing_to_earn(found: Mapping[str, Any]) -> str | None:
-    """Return why there is nothing to compare policies by; None where there is."""
-    if not found["outcomes"] and found["not_startable"]["guesses"]:
-        said = "No guess could have been started, so no policy would have earned anything"
-        if "mode" in found["not_startable"]["reasons"]:
-            said += "; --include mode counts those that only the mode held back"
-        return said
-    if found["unpriced"] and not found["at_stake"]:
-        return "No gain and cost is recorded, so nothing says what any policy would have earned"
-    return None
-
-
-def _comparison(found: Mapping[str, Any]) -> str:
-    """Return which policy earned most, and how surely."""
-    policies, winner, against = found["policies"], found["winner"], found["against"]
-    if winner is None:
-        return "No policy was judged."
-    if (nothing := nothing_to_earn(found)) is not None:
-        return f"{nothing}."
-    own = policies[winner]
-    did = {LIVE: "what was done live", NEVER: "never starting anything"}.get(
-        against, f"the policy {against}"
-    )
-    if winner == against:
-        first = f"{winner} earned most: {amount(own['utility'])} ({_within(own['interval'])})"
-    else:
-        base = own["utility"] - own["difference"]
-        percent = f", {own['difference'] / base:+.0%}" if base > 0 and against != NEVER else ""
-        direction, ends = "more", own["difference_interval"]
-        size: float = own["difference"]
-        if size < 0:
-            direction, size, ends = "less", -size, ends and [-ends[1], -ends[0]]
-        first = (
-            f"{winner} would have earned {amount(size)} {direction} than {did}{percent} "
-            f"({_within(ends)})"
-        )
-        if ends is not None and ends[0] <= 0.0 <= ends[1]:
-            first += ", which may be chance"
-    return f"{first}; {_second(found)}"
-
-
-def _second(found: Mapping[str, Any]) -> str:
-    if found["runner_up"] is None:
-        return "there was no other policy to compare."
-    ends = found["lead_interval"]
-    lead = f"the next best, {found['runner_up']}, earned {amount(found['lead'])} less"
-    if ends is None:
-        return f"{lead}."
-    if ends[0] > 0.0:
-        return f"{lead}, and that is no chance ({_within(ends)})."
-    return f"{lead}, which may be chance ({_within(ends)})."

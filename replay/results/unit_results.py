@@ -12,6 +12,7 @@ from replay.engine.accumulators import Point, PolicyTotals
 from replay.engine.engine import BacktestEngine
 from replay.engine.ground_truth import Bin, Drift
 from replay.engine.split_sums import SplitSums
+from replay.predictions.estimates import EstimatedGuesses, PriceSum
 from replay.predictions.notes import Notes
 
 MOST_NAMED_CONTEXTS: Final = 500
@@ -71,7 +72,11 @@ class Apart(msgspec.Struct):
 
 
 class PartSums(msgspec.Struct, omit_defaults=True):
-    """One part of one unit. `apart`: predictions that no other figure includes, if any."""
+    """One part of one unit. `apart`: predictions that no other figure includes, if any.
+
+    `unsure`: of each policy that started guesses of estimated or unknown worth, the sums that make
+    an `UnsureSums`.
+    """
 
     predictions: int
     first: int
@@ -88,13 +93,14 @@ class PartSums(msgspec.Struct, omit_defaults=True):
     known: int
     arms: dict[str, ArmSums]
     apart: Apart | None = None
+    unsure: dict[str, list[float]] = {}
 
 
 class UnitSums(msgspec.Struct, omit_defaults=True):
     """One unit: its parts (two where settings are searched), and counts of reading.
 
-    `unpriced`, `assumed`: see `assumptions.Basis`. `timeline`: times and counts of a `Timeline`,
-    where they were asked for.
+    `unpriced`, `assumed`, `estimated`, `prices`: see `assumptions.Basis`.
+    `timeline`: times and counts of a `Timeline`, where they were asked for.
     """
 
     unit: int
@@ -105,6 +111,9 @@ class UnitSums(msgspec.Struct, omit_defaults=True):
     unpriced: int = 0
     assumed: dict[str, int] = {}
     timeline: tuple[list[int], list[int]] | None = None
+    unpriced_misses: int = 0
+    estimated: list[EstimatedGuesses] = []
+    prices: list[PriceSum] = []
 
 
 def unit_sums(unit: int, engine: BacktestEngine, notes: Notes, seconds: float) -> UnitSums:
@@ -115,7 +124,9 @@ def unit_sums(unit: int, engine: BacktestEngine, notes: Notes, seconds: float) -
     basis, times = engine.basis, engine.timeline
     return UnitSums(
         unit, parts, notes, engine.contexts.beyond, seconds, basis.unpriced, basis.assumed,
-        None if times is None else (times.at, times.counts),
+        None if times is None else (times.at, times.counts), basis.unpriced_misses,
+        [EstimatedGuesses(*each) for each in basis.estimated.items()],
+        [] if basis.prices is None else basis.prices.sums,
     )  # fmt: skip
 
 
@@ -152,6 +163,7 @@ def _part(engine: BacktestEngine, part: SplitSums) -> PartSums:
             for name, tally in part.totals.items()
         },
         apart=_apart(part, shown),
+        unsure={name: tally.unsure for name, tally in part.totals.items() if any(tally.unsure)},
     )
 
 
@@ -199,6 +211,7 @@ def joined(same: Sequence[UnitSums]) -> UnitSums:
     for other in same[1:]:
         for part, more in zip(whole.parts, other.parts, strict=True):
             part.arms.update(more.arms)
+            part.unsure.update(more.unsure)
         whole.seconds += other.seconds
     return whole
 

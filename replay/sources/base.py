@@ -22,7 +22,7 @@ from replay.predictions.what_if import PayoffScales
 
 
 class NothingThere(LookupError):
-    """The source has nothing in the range; the message says where it looked, and what to do."""
+    """The source has nothing in the range; the message has where it looked, and what to do."""
 
 
 @dataclass(frozen=True)

@@ -76,10 +76,10 @@ class BrokerSource:
     def _lost(self, unit: int, begin: int, lost: int) -> str:
         span = self.reading.range
         timed = span.since is not None or span.until is not None
-        doubt = ", of which some may be in the range of time" if timed else ""
+        note = ", of which some may be in the range of time" if timed else ""
         return (
             f"partition {unit} begins at offset {begin}: retention has taken the {lost} before "
-            f"it{doubt}; {ARCHIVE}"
+            f"it{note}; {ARCHIVE}"
         )
 
     def _batches(
@@ -153,7 +153,7 @@ async def _offsets_at(kafka: str, state: TopicState, at: int | None) -> dict[int
 
 
 async def _answered(kafka: str, state: TopicState, at: int) -> dict[int, int]:
-    """Return what the broker says of offsets at a time. Raises `BrokerUnreachable`."""
+    """Return the broker's offsets at a time. Raises `BrokerUnreachable`."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka, enable_auto_commit=False, isolation_level=ISOLATION
     )

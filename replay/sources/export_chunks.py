@@ -1,13 +1,13 @@
-"""The pieces of an export: zstd frames, each behind a skippable frame that says what it is.
+"""The pieces of an export: zstd frames, each behind a skippable frame that describes it.
 
-What a piece holds is not its business (`exports`). A damaged piece is found by its checksum and
-passed over; where a head is damaged, reading goes on at the next one.
+The content of a piece is not interpreted here (`export_file`). Damage is found by checksums, of the
+head alone and of head and frame, and is an error: nothing of a damaged file is passed over.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from typing import Final
 from zlib import crc32
@@ -18,17 +18,16 @@ import msgspec
 SKIPPABLE: Final = 0x184D2A50
 """A zstd frame that decoders pass over (RFC 8878, section 3.1.2)."""
 _HEAD: Final = struct.Struct("<II")
-_MAGIC: Final = SKIPPABLE.to_bytes(4, "little")
 _MOST_HEAD: Final = 1_000
 _LEVEL: Final = 3
-_LOOKED_AT: Final = 1 << 20
-
-Damaged = Callable[[str], None]
-"""Called with a description of each damage: where it is, and what is skipped."""
 
 
 class NotAPiece(ValueError):
-    """The beginning of a file is not a chunk."""
+    """The beginning of a file is not a piece."""
+
+
+class DamagedHead(ValueError):
+    """Behind the first piece something stands that is not a head; the message names the byte."""
 
 
 class Head(msgspec.Struct, omit_defaults=True):
@@ -51,8 +50,8 @@ def encode_piece(lines: Sequence[bytes], partition: int, records: int) -> bytes:
     head = Head(len(packed), partition, records)
     head.crc = _checksum(head, packed)
     head.own = _own_checksum(head)
-    said = msgspec.json.encode(head)
-    return _HEAD.pack(SKIPPABLE, len(said)) + said + packed
+    encoded = msgspec.json.encode(head)
+    return _HEAD.pack(SKIPPABLE, len(encoded)) + encoded + packed
 
 
 def _checksum(head: Head, packed: bytes) -> int:
@@ -63,8 +62,11 @@ def _own_checksum(head: Head) -> int:
     return crc32(b"%d %d %d %d" % (head.bytes, head.partition, head.records, head.crc))
 
 
-def heads(read: BufferedReader, damaged: Damaged) -> Iterator[Head]:
-    """Yield every head, the file then being at its frame. Raises `NotAPiece`, and `OSError`."""
+def heads(read: BufferedReader) -> Iterator[Head]:
+    """Yield every head, the file then being at its frame.
+
+    Raises `NotAPiece`, `DamagedHead` and `OSError`.
+    """
     at, end = 0, read.seek(0, 2)
     while at < end:
         read.seek(at)
@@ -72,11 +74,7 @@ def heads(read: BufferedReader, damaged: Damaged) -> Iterator[Head]:
         if head is None:
             if at == 0:
                 raise NotAPiece
-            found = _next_head(read, at + 1)
-            passed = "what follows is" if found is None else f"all up to byte {found} is"
-            damaged(f"byte {at}: damaged; {passed} passed over")
-            at = end if found is None else found
-            continue
+            raise DamagedHead(f"byte {at}: damaged, no record from here on can be read")
         body = read.tell()
         yield head
         at = body + head.bytes
@@ -88,7 +86,7 @@ def body(read: BufferedReader, head: Head) -> bytes:
     if len(packed) < head.bytes:
         raise ValueError("its end is missing")
     if head.crc not in (-1, _checksum(head, packed)):
-        raise ValueError("its checksum is another")
+        raise ValueError("its checksum does not match")
     try:
         return bytes(cramjam.zstd.decompress(packed))
     except cramjam.DecompressionError as error:
@@ -105,20 +103,3 @@ def _head(read: BufferedReader) -> Head | None:
     except (struct.error, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return found if found.bytes >= 0 and found.own in (-1, _own_checksum(found)) else None
-
-
-def _next_head(read: BufferedReader, begin: int) -> int | None:
-    """Return where the next head stands, from a byte on."""
-    at, kept = begin, b""
-    while True:
-        read.seek(at + len(kept))
-        more = read.read(_LOOKED_AT)
-        looked, place = kept + more, -1
-        while (place := looked.find(_MAGIC, place + 1)) >= 0:
-            read.seek(at + place)
-            if _head(read) is not None:
-                return at + place
-        if not more:
-            return None
-        kept = looked[-3:]
-        at += len(looked) - len(kept)

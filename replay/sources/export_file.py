@@ -1,9 +1,9 @@
 """Exports: a piece of the log in a file, zstd over JSON lines, for `zstd -d`, jq and us.
 
-One line a record, as it lay in the topic: `{"partition": n, "offset": n, "timestamp": ms, "key":
+One line a record, as it was in the topic: `{"partition": n, "offset": n, "timestamp": ms, "key":
 text, "value": [events]}`, `headers` where it has any, `base64` in the place of `value` where it is
-no JSON. The first line says what the file is, the last that it is whole. Lines of one partition
-make a piece (`pieces`): a zstd frame behind a head that says its length, partition and checksum, so
+not JSON. The first line describes the file, the last marks it as complete. Lines of one partition
+make a piece (`pieces`): a zstd frame behind a head with its length, partition and checksum, so
 that a reader takes only what it wants, in bounded memory.
 """
 
@@ -32,15 +32,23 @@ from replay.sources.base import (
     TimeRange,
     largest_first,
 )
-from replay.sources.export_chunks import Head, NotAPiece, body, encode_piece, heads
+from replay.sources.export_chunks import (
+    DamagedHead,
+    Head,
+    NotAPiece,
+    body,
+    encode_piece,
+    heads,
+)
 from topics.catalogue import EVENTS
 
 FORMAT: Final = 1
 FRAME_BYTES: Final = 1_000_000
+_REMEDY: Final = "restore the file from a copy, or export it again"
 
 
 class NotAnExport(ValueError):
-    """The file is no export of ours, or is cut, or is of a newer version; the message says so."""
+    """The file is not an export, or is cut, damaged or of a newer version; the message says how."""
 
 
 class ExportHeader(msgspec.Struct):
@@ -174,9 +182,9 @@ def _text(raw: bytes) -> str:
 
 
 def read_header(file: Path) -> ExportHeader:
-    """Return what an export says of itself. Raises `NotAnExport` and `OSError`."""
+    """Return the description in an export. Raises `NotAnExport` and `OSError`."""
     with file.open("rb") as read:
-        _, line = next(_pieces(read, file, None), (None, b""))
+        _, line, _ = next(_pieces(read, file, None), (None, b"", 0))
     try:
         header = msgspec.json.decode(line, type=ExportHeader)
     except msgspec.MsgspecError as error:
@@ -195,68 +203,70 @@ def is_export(file: Path) -> bool:
     """Return whether a zstd file begins as our exports do. Raises `OSError`."""
     with file.open("rb") as read:
         try:
-            return next(heads(read, lambda _: None), None) is not None
+            return next(heads(read), None) is not None
         except NotAPiece:
             return False
 
 
-def _pieces(
-    read: BufferedReader, file: Path, partition: int | None, warnings: list[str] | None = None
-) -> Iterator[tuple[Head, bytes]]:
-    """Yield the pieces of a partition, and those of none. `warnings`: where damage is named."""
-
-    def damaged(what: str) -> None:
-        if warnings is None:
-            raise NotAnExport(f"{file}, {what}")
-        warnings.append(f"{file}, {what}")
-
+def _heads(read: BufferedReader, file: Path) -> Iterator[Head]:
+    """Yield the heads of a file. Raises `NotAnExport`, also where one of them is damaged."""
     try:
-        for number, head in enumerate(heads(read, damaged)):
-            if head.partition not in (-1, partition):
-                continue
-            at = read.tell()
-            try:
-                yield head, body(read, head)
-            except ValueError as error:
-                if not number:
-                    raise NotAPiece(str(error)) from error
-                damaged(
-                    f"byte {at}: damaged ({error}); {head.records} records of partition "
-                    f"{head.partition} passed over"
-                )
+        yield from heads(read)
     except NotAPiece as error:
         raise NotAnExport(
             f"{file}: not an export, or damaged where it begins; `headstart export FILE` writes one"
         ) from error
+    except DamagedHead as error:
+        raise NotAnExport(f"{file}, {error}: {_REMEDY}") from error
+
+
+def _pieces(
+    read: BufferedReader, file: Path, partition: int | None
+) -> Iterator[tuple[Head, bytes, int]]:
+    """Yield the pieces of a partition, and those of none, with the byte where each begins."""
+    for number, head in enumerate(_heads(read, file)):
+        if head.partition not in (-1, partition):
+            continue
+        at = read.tell()
+        try:
+            yield head, body(read, head), at
+        except ValueError as error:
+            if not number:
+                raise NotAnExport(
+                    f"{file}: not an export, or damaged where it begins ({error}); "
+                    "`headstart export FILE` writes one"
+                ) from error
+            raise _damaged(file, at, head, str(error)) from error
+
+
+def _damaged(file: Path, at: int, head: Head, why: str) -> NotAnExport:
+    what = "the end of the file"
+    if head.partition >= 0:
+        what = f"a piece with {head.records} records of partition {head.partition}"
+    return NotAnExport(f"{file}, byte {at}: {what} is damaged ({why}): {_REMEDY}")
 
 
 def read_export(
-    file: Path,
-    partition: int,
-    span: TimeRange | None = None,
-    warnings: list[str] | None = None,
+    file: Path, partition: int, span: TimeRange | None = None
 ) -> Iterator[tuple[RecordBatch, float]]:
     """Yield a partition's records of a range, and which share of the file was read.
 
-    `warnings`: where damage is named, and passed over; without it is raised. Raises `NotAnExport`,
-    also at the end where the file is cut.
+    Raises `NotAnExport` where the file is damaged, and at the end where it is cut.
     """
     size, whole = file.stat().st_size, False
     with file.open("rb") as read:
-        for number, (head, lines) in enumerate(_pieces(read, file, partition, warnings)):
+        for number, (head, lines, at) in enumerate(_pieces(read, file, partition)):
             if head.partition >= 0:
                 batch, wrong = _batch(partition, lines, span or TimeRange())
                 if wrong:
-                    what = f"{file}: {len(wrong)} lines cannot be read ({wrong[0]})"
-                    if warnings is None:
-                        raise NotAnExport(what)
-                    warnings.append(f"{what}; passed over")
+                    why = f"{len(wrong)} lines cannot be read: {wrong[0]}"
+                    raise _damaged(file, at, head, why) from wrong[0]
                 if len(batch):
                     yield batch, read.tell() / size
             elif number:
                 whole = True
     if not whole:
-        raise NotAnExport(f"{file}: its end is missing: export it again")
+        raise NotAnExport(f"{file}: its end is missing: {_REMEDY}")
 
 
 def _batch(partition: int, lines: bytes, span: TimeRange) -> tuple[RecordBatch, list[Exception]]:
@@ -313,17 +323,17 @@ class ExportSource:
         return header.epoch, header.partitions
 
     def units(self) -> list[int]:
-        """Return the partitions that the file holds records of."""
+        """Return the partitions that the file holds records of. Raises `NotAnExport`."""
         read_header(self.file)
         sizes: dict[int, int] = {}
         with self.file.open("rb") as read:
-            for head in heads(read, lambda _: None):  # reported when they are read
+            for head in _heads(read, self.file):
                 if head.partition >= 0:
                     sizes[head.partition] = sizes.get(head.partition, 0) + head.bytes
         if not sizes:
             raise NothingThere(f"{self.file} holds no records")
         return largest_first(sizes)
 
-    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
-        """Yield a partition's records in order."""
-        yield from read_export(self.file, unit, self.reading.range, notes.warnings)
+    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:  # noqa: ARG002
+        """Yield a partition's records in order. Raises `NotAnExport`."""
+        yield from read_export(self.file, unit, self.reading.range)

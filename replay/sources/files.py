@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-import orjson
-
+from headstart.events.exact_json import dump_exactly, load_exactly
 from headstart.events.schema import fill_in
 from headstart.experiments import GROUPS, workflow_group
 from learners.outcome import Outcome
 from processing.records.batch import RecordBatch
-from replay.files.forms import told_by
+from replay.files.forms import detect_form
 from replay.files.input import ZSTD, name_of
 from replay.files.json_lines import JsonLines, json_lines
 from replay.files.times import iso_ms
 from replay.predictions.assumptions import Basis
+from replay.predictions.estimates import GuessPlace
 from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import OutcomeLine, parse_numbered
 from replay.sources.base import (
@@ -39,11 +39,11 @@ _NAMED: Final = 10
 
 
 class UnknownFile(ValueError):
-    """The first line of a file is of no form that we read; the message says which there are."""
+    """The first line of a file is of an unknown form; the message lists the known ones."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(
-            f"{name_of(file)}: its first line is none of: an export of ours, a judged outcome "
+            f"{name_of(file)}: its first line is none of: an export of Headstart, a judged outcome "
             "(confidence, correct), an event (event_type), an agent's run (steps); "
             "`headstart import` reads other tools' exports"
         )
@@ -84,7 +84,12 @@ class OutcomeFile:
         with json_lines(self.file) as file:
             lines = _counted(file, notes)
             for line in parse_numbered(lines, self.reading.levels, self.name, unused):
-                if not self._chosen(line):
+                place = GuessPlace("", line.workflow_type or "", line.tool or "")
+                outcome = line.judged.outcome
+                in_range = self.reading.range.holds(outcome.timestamp)
+                if in_range and (line.gain_known if outcome.correct else line.cost_known):
+                    basis.record(outcome, place)
+                if not in_range or not self._chosen(line):
                     notes.filtered += 1
                     continue
                 unmet.discard(line.tool or "")
@@ -93,9 +98,8 @@ class OutcomeFile:
                     if line.workflow is None
                     else workflow_group(line.workflow)
                 )
-                found.append(
-                    ReadPrediction("", line.judged.paths, self._outcome(line, basis), group)
-                )
+                outcome = self._outcome(line, basis, place)
+                found.append(ReadPrediction("", line.judged.paths, outcome, group))
                 notes.predictions += 1
                 if len(found) >= _AT_ONCE:
                     yield found, file.share
@@ -109,23 +113,23 @@ class OutcomeFile:
                 f"{', ...' if len(unused) > _NAMED else ''}; keys of a context belong in context"
             )
 
-    def _outcome(self, line: OutcomeLine, basis: Basis) -> Outcome:
+    def _outcome(self, line: OutcomeLine, basis: Basis, place: GuessPlace) -> Outcome:
         assumed = self.reading.assumed
         outcome = assumed.priced(
             assumed.counted(line.judged.outcome, basis),
             basis,
             gain_known=line.gain_known,
             cost_known=line.cost_known,
+            place=place,
         )
         return self.reading.scales.applied(outcome, line.tool)
 
     def _chosen(self, line: OutcomeLine) -> bool:
         chosen = self.reading.chosen
-        return (
-            self.reading.range.holds(line.judged.outcome.timestamp)
-            and chosen.workflow_type in (None, line.workflow_type)
-            and chosen.domain in (None, line.domain)
-        )  # fmt: skip
+        return chosen.workflow_type in (None, line.workflow_type) and chosen.domain in (
+            None,
+            line.domain,
+        )
 
 
 def _counted(lines: JsonLines, notes: Notes) -> Iterator[tuple[int, bytes]]:
@@ -187,7 +191,7 @@ def _completed(line: bytes, number: int, written_ms: int) -> tuple[bytes, int]:
     file, `written_ms`. An ISO 8601 time becomes Unix ms. What is no event is left as it is, at 0.
     """
     try:
-        event = orjson.loads(line)
+        event = load_exactly(line)
     except ValueError:
         return line, 0
     if not isinstance(event, dict):
@@ -199,7 +203,7 @@ def _completed(line: bytes, number: int, written_ms: int) -> tuple[bytes, int]:
         filled["id"] = str(UUID(int=number))
     fill_in(filled, written_ms)
     at = filled["timestamp"]
-    return line if filled == event else orjson.dumps(filled), at if isinstance(at, int) else 0
+    return line if filled == event else dump_exactly(filled), at if isinstance(at, int) else 0
 
 
 @dataclass
@@ -230,7 +234,7 @@ class SortedFile:
 def open_file(file: Path, reading: ReadOptions, *, outcomes: bool = False) -> PredictionSource:
     """Return the source that a file is, by its first bytes. Raises `UnknownFile`, `OSError`.
 
-    `outcomes`: a file that does not say what it is holds judged outcomes; its lines are refused
+    `outcomes`: a file of no recognizable form is read as judged outcomes; its lines are refused
     with the reason.
     """
     with file.open("rb") as read:
@@ -239,7 +243,7 @@ def open_file(file: Path, reading: ReadOptions, *, outcomes: bool = False) -> Pr
         return ExportSource(file, reading)
     if not head:
         raise NothingThere(f"{name_of(file)} is empty")
-    form, live = told_by(file)
+    form, live = detect_form(file)
     if form == "export":
         raise NotAnExport(
             f"{name_of(file)}: an export that was unpacked, or is damaged where it begins; give "

@@ -60,7 +60,7 @@ def _same_body(key: bytes, one: bytes, other: bytes) -> bool:
 
 
 def _same_start(one: OpenPredictionRow, other: OpenPredictionRow) -> bool:
-    """Compare two open starts; rows of earlier versions do not say the user."""
+    """Compare two open starts; rows of earlier versions do not have the user."""
     if None in (one.user_id, other.user_id):
         one, other = (msgspec.structs.replace(each, user_id=None) for each in (one, other))
     return one == other

@@ -62,7 +62,7 @@ def compare_rows(findings: Findings, partition: int, live: Rows, right: Rows) ->
 def _keyed_alike(live: Rows, right: Rows) -> Rows:
     """Return live rows with those of starts from earlier versions at the keys that they have now.
 
-    Their keys do not say the workflow type, so it is that of the right row of the same version.
+    Their keys lack the workflow type, so it is that of the right row of the same version.
     """
     if not any(map(is_old_start, live)):
         return live

@@ -1,7 +1,7 @@
 """What Redis serves, compared with a table that was read from the changelog, and made equal to it.
 
-The same judgement as the worker's own (agents/thresholds/redis_repair.py), for people who do not
-want to wait for it, or have no worker running.
+The same comparison as the worker's own (agents/thresholds/redis_repair.py), for operators that do
+not want to wait for it, or run no worker.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class ServedTable:
             self._rowless.add(partition)
         for key, row in rows.items():
             if is_published(partition, key):
-                said = threshold_from_row(key, row)
-                place = Field(said.tenant, said.workflow_type, said.path)
-                if not said.deleted and self._partition(place) == partition:
-                    self._thresholds[place] = said
+                threshold = threshold_from_row(key, row)
+                place = Field(threshold.tenant, threshold.workflow_type, threshold.path)
+                if not threshold.deleted and self._partition(place) == partition:
+                    self._thresholds[place] = threshold
 
     def _partition(self, place: Field) -> int:
         if place.path == DEFAULT_PATH:
@@ -187,16 +187,16 @@ def named(wrong: WrongField) -> dict[str, Any]:
     where: dict[str, Any] = wrong.stored.field._asdict()
     if wrong.stored.other_type is not None:
         return {**where, "what": f"its key is a {wrong.stored.other_type}, no hash", "fix": FIX}
-    said: dict[str, Any] = {"what": EXPLAINED[wrong.fault]}
+    fields: dict[str, Any] = {"what": EXPLAINED[wrong.fault]}
     try:
         value = read_stored(wrong.stored.raw or b"")
-        said["served"] = f"{value['epoch']}:{value['offset']}"
+        fields["served"] = f"{value['epoch']}:{value['offset']}"
     except UnreadableValue as error:
         if wrong.stored.raw is not None:
-            said["what"] += f": {error}"
+            fields["what"] += f": {error}"
     if wrong.threshold is not None:
-        said["table"] = f"{wrong.threshold.epoch}:{wrong.threshold.offset}"
-    return {**where, **said, "fix": FIX}
+        fields["table"] = f"{wrong.threshold.epoch}:{wrong.threshold.offset}"
+    return {**where, **fields, "fix": FIX}
 
 
 def add_wrong(findings: Findings, wrong: Sequence[WrongField]) -> None:

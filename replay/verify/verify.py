@@ -79,8 +79,8 @@ class Verified:
     rows: int = 0
 
 
-async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
-    """Return what was found. `say` is called with progress messages.
+async def verify(config: VerifyConfig, echo: Callable[[str], None]) -> Verified:
+    """Return what was found. `echo` is called with progress messages.
 
     Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable`, `NotMigrated`,
     `RedisUnreachable`, `LogTruncatedByRetention` and `RowAhead`.
@@ -98,7 +98,7 @@ async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
                 rows = await _partition(config, events, partition, epoch, episodes, found)
                 await episodes.finish()
                 served.add(partition, rows)
-                say(
+                echo(
                     f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
                     f"{found.rows} rows so far, {found.findings.counts.total()} findings"
                 )
@@ -148,7 +148,7 @@ def _check_learner(table: Rows, replayed: Rows, given: str) -> None:
 
 
 class _Episodes:
-    """Looks for every event of the log in Postgres, as far as the episode sink says it is."""
+    """Looks for every event of the log in Postgres, up to the progress of the episode sink."""
 
     def __init__(
         self,
@@ -237,10 +237,10 @@ async def _commands(config: VerifyConfig, findings: Findings) -> None:
         return  # nothing was ever set
     async with CommandPublisher(config.redis) as publisher:
         found = await publisher.look(state, time.time_ns() // 1_000_000)
-    for place, said in found:
+    for place, merged in found:
         where = {"key": redis_hash(place)}
-        for kept in said.kept:
+        for kept in merged.kept:
             findings.add("redis_restricting", **where, what=f"no command set {kept}", fix=KEPT_FIX)
-        if said.changes:
-            what = "it does not say what commands set"
+        if merged.changes:
+            what = "it does not have the values that commands set"
             findings.add("redis_command", **where, what=what, fix=FIX)

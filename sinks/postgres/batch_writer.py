@@ -3,7 +3,7 @@
 One transaction per batch: COPY a block of text into the table. If that fails, COPY it into a
 temporary stage and insert the new rows from there (existing rows are kept). Then pass rejected rows
 to the caller, advance the consumer's offsets and commit. Subclasses define the table and how a
-record becomes a line.
+record becomes a line; an outbox, if they have one, is written in the same transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sinks.postgres.statements import load_statements
 _OFFSETS = load_statements("offsets")
 
 _BAD_ROW: Final = (
-    psycopg.DataError,  # text that is no uuid, a NUL in JSON, a number out of range
+    psycopg.DataError,  # text that is not a UUID, a NUL in JSON, a number out of range
     psycopg.IntegrityError,  # an unknown event type, a missing value
     errors.ProgramLimitExceeded,  # too large for an index or for jsonb
     errors.StatementTooComplex,  # nested too deep
@@ -66,7 +66,7 @@ class BatchWriter:
     """Name under which offsets are stored."""
     sql: ClassVar[Mapping[str, bytes]]
     """Statements `create_stage`, `copy_stage`, `clear_stage` and `merge_stage`; optionally
-    `copy_table` to COPY into the table directly."""
+    `copy_table` to COPY into the table directly, and `copy_outbox`."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
@@ -76,6 +76,11 @@ class BatchWriter:
     @staticmethod
     def encode(raws: Sequence[bytes], /) -> list[bytes]:
         """Return a line of COPY text for each record's JSON. Raises `ValueError`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def touched(lines: Sequence[bytes], /) -> list[bytes]:
+        """Return the lines of the outbox, if there is one, that follow from stored `lines`."""
         raise NotImplementedError
 
     @classmethod
@@ -125,6 +130,8 @@ class BatchWriter:
             if first is not None:
                 await first(self._connection)
             inserted = await self._insert_new(lines, refused)
+            if inserted and "copy_outbox" in self.sql:
+                await self._note_touched(lines, refused)
             if refused:
                 await on_refused(refused)
             await self._advance(offsets, topic, epoch)
@@ -140,6 +147,13 @@ class BatchWriter:
             else:
                 self._staged_for = STAGED_AFTER
         return await self._insert(lines, 0, refused)
+
+    async def _note_touched(self, lines: Sequence[bytes], refused: Sequence[RejectedRow]) -> None:
+        """Add what the stored lines touch to the outbox."""
+        left_out = {row.position for row in refused}
+        stored = [line for at, line in enumerate(lines) if at not in left_out] if refused else lines
+        async with self._connection.cursor() as cursor:
+            await _copy(cursor, self.sql["copy_outbox"], self.touched(stored))
 
     async def _copied(self, lines: Sequence[bytes]) -> bool:
         """COPY `lines` into the table; return False if one is rejected or exists already."""

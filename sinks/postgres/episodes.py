@@ -124,8 +124,30 @@ def _decode_with_extra(raw: bytes) -> tuple[_Columns, bytes]:
     return event, encode_json(msgspec.json.encode(unknown)) if unknown else b""
 
 
+def touched_runs(lines: Sequence[bytes], /) -> list[bytes]:
+    """Return a line of `episode_outbox` for each run in `encode_events`' lines.
+
+    Columns are taken over as they are, escaped; times of one format are ordered as texts.
+    """
+    first: dict[tuple[bytes, bytes], bytes] = {}
+    last: dict[tuple[bytes, bytes], bytes] = {}
+    for line in lines:
+        _, tenant, _, _, workflow_id, _, _, _, _, at, _ = line.split(b"\t", 10)
+        run = tenant, workflow_id
+        known = first.get(run)
+        if known is None:
+            first[run] = last[run] = at
+        elif at < known:
+            first[run] = at
+        elif at > last[run]:
+            last[run] = at
+    return [b"%b\t%b\t%b\t%b\n" % (*run, at, last[run]) for run, at in first.items()]
+
+
 class EpisodeSink(BatchWriter):
     """Stores validated events in `episodic_events`; unknown top-level fields go to `extra`.
+
+    The runs that they belong to go to `episode_outbox`, from which the memory worker takes them.
 
     Example: `sink = await EpisodeSink.open(dsn)`, then `await sink.store(sink.encode(raws),
     {partition: next offset}, topic=..., epoch=..., on_refused=...)`.
@@ -134,3 +156,10 @@ class EpisodeSink(BatchWriter):
     consumer: ClassVar = EPISODES_GROUP
     sql: ClassVar = load_statements("episodes")
     encode = staticmethod(encode_events)
+    touched = staticmethod(touched_runs)
+
+
+class EventOnlySink(EpisodeSink):
+    """The same without the outbox: there is no memory worker that would empty it."""
+
+    sql: ClassVar = {name: text for name, text in EpisodeSink.sql.items() if name != "copy_outbox"}

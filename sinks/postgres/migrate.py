@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from psycopg import AsyncConnection
 
 from sinks.connections import connect_postgres, postgres_address
+from sinks.postgres.memory_schema import complete_schema
 from sinks.postgres.permissions import REFUSED, PermissionMissing
 from sinks.postgres.statements import load_statements
 
@@ -65,6 +66,8 @@ def read_migrations(folder: Path = FOLDER) -> list[Migration]:
 async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> list[str]:
     """Apply missing migrations; return their names ("0001_episodic_events").
 
+    Also adds what the memory's schema could not have before (`memory_schema.complete_schema`).
+
     Raises `PostgresUnreachable`, `MigrationChanged`, `DatabaseNewer` and `PermissionMissing`.
     """
     known = read_migrations() if migrations is None else migrations
@@ -75,6 +78,7 @@ async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> li
             missing = await _missing(connection, known, postgres_address(dsn))
             for migration in missing:
                 await _apply(connection, migration)
+            await complete_schema(connection)
     except REFUSED as error:
         raise PermissionMissing(dsn, error) from error
     return [str(migration) for migration in missing]

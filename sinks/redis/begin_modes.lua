@@ -1,8 +1,8 @@
--- Notes that all modes are about to be published, so that until then none counts as absent.
--- KEYS[1]: the hash of everybody's modes. ARGV: the field of the marker; how the tokens of those who
--- publish begin; a token; the server's run id. Returns the token to finish with: one that is there is
--- shared, for whoever publishes from now on publishes after it was written. False where the marker is
--- set already.
+-- Records that all modes are about to be published; until then readers treat no mode as unset.
+-- KEYS[1]: the hash of the modes of all executors. ARGV: the field of the marker; the prefix of
+-- publishers' tokens; a token; the server's run id. Returns the token to finish with: an existing
+-- token is shared, because every publisher that gets it publishes after it was written. Returns
+-- false if the marker is already set.
 
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held == ARGV[4] then return false end

@@ -56,8 +56,8 @@ def _target_of(key: str) -> CommandTarget | None:
     match [unquote(part) for part in key.split(":")]:
         case ["headstart", "thresholds", tenant, workflow_type]:
             return CommandTarget("threshold", tenant, workflow_type)
-        case ["headstart", "modes", *whose] if len(whose) <= 1:
-            return CommandTarget("mode", *(whose or [""]))
+        case ["headstart", "modes", *owner] if len(owner) <= 1:
+            return CommandTarget("mode", *(owner or [""]))
     return None
 
 
@@ -223,10 +223,10 @@ class CommandPublisher:
                 read += await self._read(every[at : at + _AT_ONCE])
         found_there = []
         for place, stored in zip(every, read, strict=True):
-            said = merged(state, place, stored, now)
-            self._is_newer(state.version(place), place, stored, said)
-            if said.changes or said.kept:
-                found_there.append((place, said))
+            merge = merged(state, place, stored, now)
+            self._is_newer(state.version(place), place, stored, merge)
+            if merge.changes or merge.kept:
+                found_there.append((place, merge))
         return found_there
 
     async def _places(self) -> AsyncIterator[set[CommandTarget]]:
@@ -265,13 +265,13 @@ class CommandPublisher:
         return [_stored(*read[at : at + 3]) for at in range(0, len(read), 3)]
 
     def _is_newer(
-        self, version: Version, place: CommandTarget, stored: StoredRestriction, said: Merged
+        self, version: Version, place: CommandTarget, stored: StoredRestriction, merge: Merged
     ) -> bool:
         """Return whether Redis has a newer version; record it in `newer` if it also differs."""
         self.newer.pop(place, None)
         if version >= version_in(stored.version):
             return False
-        if said.changes or said.kept:
+        if merge.changes or merge.kept:
             self.newer[place] = NewerInRedis.of(place, version, stored.version)
         return True
 
@@ -280,25 +280,25 @@ class CommandPublisher:
     ) -> int:
         """Publish one target; return 1 if it changed, 0 if not, -1 to try again."""
         key, version = redis_hash(place), state.version(place)
-        said = merged(state, place, stored, now)
-        if self._is_newer(version, place, stored, said):
+        merge = merged(state, place, stored, now)
+        if self._is_newer(version, place, stored, merge):
             return 0
-        if said.kept:
-            self.kept[place] = said.kept
+        if merge.kept:
+            self.kept[place] = merge.kept
         else:
             self.kept.pop(place, None)
-        now_there = stored.version == b"%d %d" % version and stored.served == said.served
-        if not said.changes and now_there:
+        now_there = stored.version == b"%d %d" % version and stored.served == merge.served
+        if not merge.changes and now_there:
             return 0
         fields = [
             part
-            for field, value in said.changes.items()
+            for field, value in merge.changes.items()
             for part in (field, _marked(stored.fields.get(field)), _marked(value))
         ]
         result: int = await self._redis.eval(
             _SCRIPT, 3, key, version_key(key), _served_key(key),
-            f"{version.number} {version.offset}", stored.version or b"", said.served,
-            said.channel or key, said.announcement, *fields,
+            f"{version.number} {version.offset}", stored.version or b"", merge.served,
+            merge.channel or key, merge.announcement, *fields,
         )  # fmt: skip
         return result
 

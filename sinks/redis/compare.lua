@@ -1,8 +1,8 @@
--- Compares what hashes hold with what they should hold. Only reads.
--- KEYS: the hashes. ARGV[1]: MessagePack, for each of KEYS a list in pairs: path, value. ARGV[2]: the
--- most bytes that a value may have. Returns a list of what differs: the number of the hash, the number
--- of the pair, the SHA-1 of what is stored ('': nothing is), and its beginning, one byte more than it
--- may have. Of a key that is no hash: its number and its type.
+-- Compares the values of hashes with the expected ones. Read-only.
+-- KEYS: the hashes. ARGV[1]: MessagePack, for each of KEYS a list of pairs: path, value. ARGV[2]: the
+-- maximum bytes of a value. Returns a list of differences: the index of the hash, the index of the
+-- pair, the SHA-1 of the stored value ('' if there is none), and its first bytes, one more than the
+-- maximum. For a key that is not a hash: its index and its type.
 
 local found = {}
 for number, given in ipairs(cmsgpack.unpack(ARGV[1])) do

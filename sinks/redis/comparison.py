@@ -197,5 +197,5 @@ def _packed(repair: Repair) -> tuple[str, str, str, int]:
     path, digest = repair.stored.field.path, repair.stored.digest
     if repair.threshold is None:
         return path, digest, (b'{"path":%b}' % _encode(path)).decode(), 0
-    said, begin = announced_value(repair.threshold)
-    return path, digest, said.decode(), begin
+    announced, begin = announced_value(repair.threshold)
+    return path, digest, announced.decode(), begin

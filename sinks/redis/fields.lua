@@ -1,6 +1,6 @@
--- Returns names of a hash's fields, without their values. KEYS[1]: the hash. ARGV: the cursor, about how
--- many, and Unix ms: where the hash has nothing but the number of a repair from before then, it goes.
--- Returns the next cursor ("0": that was all) and the names; of a key that is no hash none.
+-- Returns names of a hash's fields, without their values. KEYS[1]: the hash. ARGV: the cursor, the
+-- approximate count, and Unix ms: a hash that has only the number of an older repair is deleted.
+-- Returns the next cursor ("0" at the end) and the names; no names for a key that is not a hash.
 
 if redis.call('TYPE', KEYS[1])['ok'] ~= 'hash' then return {'0', {}} end
 if redis.call('HLEN', KEYS[1]) == 1 then

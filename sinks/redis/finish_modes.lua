@@ -1,7 +1,7 @@
--- Sets the marker that says that a Redis has all modes, and announces it to readers.
--- KEYS[1]: the hash of everybody's modes, also the channel. ARGV: the field of the marker; the token
--- that was begun with; the server's run id. Does nothing where the token is gone: so may be modes that
--- were published since. Returns 1 where the marker is set, else 0.
+-- Sets the marker of a Redis that has all modes, and announces it to readers.
+-- KEYS[1]: the hash of the modes of all executors, also the channel. ARGV: the field of the marker;
+-- the token that begin_modes returned; the server's run id. Does nothing if the token is missing:
+-- modes published since may then be missing too. Returns 1 if the marker is set, else 0.
 
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held == ARGV[3] then return 1 end

@@ -1,12 +1,12 @@
 -- Writes thresholds where they are newer, and announces them by tenant and workflow type.
 -- KEYS: the hashes, each also a channel. ARGV[1]: MessagePack, for each of KEYS a list in groups of five:
--- path, epoch, offset, the value with its path in it (JSON), and the place in that from which on the
--- value itself goes, its opening brace left out. Returns how many fields were written.
+-- path, epoch, offset, the value with its path in it (JSON), and the position in it at which the value
+-- itself begins, without its opening brace. Returns the number of written fields.
 -- The version is (epoch, offset), compared as two integers; Lua's numbers are exact to 2^53, far
 -- beyond both.
 
--- The version of a stored value; a corrupt one has none. What we write has the version in a row, and
--- only numbers before: to decode all of it for that would cost a third of the whole.
+-- Returns the version of a stored value; nothing if it is corrupt. Values that Headstart writes have
+-- only numbers before the version: decoding them as a whole would take a third of the script's time.
 local function version_of(stored)
   if not stored then return nil end
   local epoch, offset = string.match(stored, '^{[^{[]-"epoch":(%d+),"offset":(%d+)[,}]')
@@ -34,7 +34,7 @@ for number, given in ipairs(cmsgpack.unpack(ARGV[1])) do
     stored = {}
   end
   if stored['err'] then
-    failed = stored -- of this hash only: the others are written and announced all the same
+    failed = stored -- of this hash only: the others are still written and announced
   else
     local epochs, offsets, fields, written = {}, {}, {}, {}
     for at = 1, #paths do epochs[at], offsets[at] = version_of(stored[at]) end

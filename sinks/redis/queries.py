@@ -9,13 +9,13 @@ import orjson
 from redis.exceptions import ResponseError
 
 from headstart.keys import DEFAULT_PATH, redis_key
-from headstart.thresholds.cache_entries import REPAIRED_FIELD
 from headstart.thresholds.overrides import OVERRIDES_FIELD
 from sinks.connections import redis_client
 from sinks.redis.stored_fields import UnreadableValue, owner_of, read_stored
 
 _PREFIX: Final = "headstart:thresholds:"
-_PATTERN: Final = f"{_PREFIX}*"
+THRESHOLD_KEYS: Final = f"{_PREFIX}*"
+"""The pattern of the hashes of all thresholds."""
 
 
 class UnreadableFields(NamedTuple):
@@ -48,7 +48,7 @@ async def served_fields(
     """
     problems = [] if unreadable is None else unreadable
     seen: set[bytes] = set()
-    async for key in client.scan_iter(_PATTERN, count=500):
+    async for key in client.scan_iter(THRESHOLD_KEYS, count=500):
         if key in seen:
             continue
         seen.add(key)
@@ -146,26 +146,3 @@ def _overrides(raw: bytes | None, where: tuple[str, str], problems: list[Unreada
         reason = f"not a list of overrides: {found!s:.80}"
         problems.append(UnreadableFields(*where, OVERRIDES_FIELD, reason))
     return found
-
-
-async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
-    """Return the workflow types of a tenant that Redis serves.
-
-    Raises `RedisUnreachable`.
-    """
-    pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
-    async with redis_client(redis_url) as client:
-        keys = [key async for key in client.scan_iter(pattern, count=500, _type="hash")]
-        async with client.pipeline(transaction=False) as pipeline:
-            for key in keys:  # a hash that holds only a repair number serves nothing
-                pipeline.hlen(key).hexists(key, REPAIRED_FIELD)
-            held = await pipeline.execute()
-    owners = [
-        owner
-        for key, fields, number in zip(keys, held[::2], held[1::2], strict=True)
-        if fields > number and (owner := owner_of(key)) is not None
-    ]
-    return {workflow_type for _tenant, workflow_type in owners} - {""}  # the tenant's default
-
-
-_GLOB = {ord(c): f"\\{c}" for c in "*?[]\\^"}

@@ -1,15 +1,15 @@
--- Replaces what hashes hold by what they should hold, each value only while it is the one that was
--- seen, and announces it so that readers take it although its version may be lower.
+-- Replaces values of hashes by the expected ones, each only if it is still the value that was read,
+-- and announces them so that readers accept them although their version may be lower.
 -- KEYS: the hashes, each also a channel. ARGV[1]: MessagePack, for each of KEYS a list in groups of
--- four: path, the SHA-1 of what was seen ('': nothing), the value with its path in it (JSON), and the
--- place in that from which on the value itself goes (0: the field is to go). ARGV[2]: Unix ms.
--- The field "!repaired" of a hash is the number of its last repair, which only grows: by it a reader
--- that missed the announcement knows that a lower version is meant.
--- Returns for each group 1 where something was replaced, else 0.
+-- four: path, the SHA-1 of the value that was read ('': none), the value with its path in it (JSON),
+-- and the position in it at which the value itself begins (0: delete the field). ARGV[2]: Unix ms.
+-- The field "!repaired" of a hash is the number of its last repair, which only grows: a reader that
+-- missed the announcement learns from it that a lower version is intended.
+-- Returns for each group 1 if the value was replaced, else 0.
 
 local results = {}
 for number, given in ipairs(cmsgpack.unpack(ARGV[1])) do
-  local key, written, said = KEYS[number], {}, {}
+  local key, written, announced = KEYS[number], {}, {}
   local kind = redis.call('TYPE', key)['ok']
   if kind ~= 'hash' and kind ~= 'none' then set_aside(key) end
   for i = 1, #given, 4 do
@@ -24,17 +24,17 @@ for number, given in ipairs(cmsgpack.unpack(ARGV[1])) do
         redis.call('HSET', key, path, '{' .. string.sub(value, begin))
         written[#written + 1] = value
       end
-      said[#said + 1] = value
+      announced[#announced + 1] = value
     end
   end
-  if #said > 0 then
+  if #announced > 0 then
     local last = tonumber(redis.call('HGET', key, '!repaired') or 0) or 0
     local repair = string.format('%.0f', math.max(last + 1, tonumber(ARGV[2])))
     redis.call('HSET', key, '!repaired', repair)
     -- Readers of older versions know only the first form.
     if #written > 0 then redis.call('PUBLISH', key, '[' .. table.concat(written, ',') .. ']') end
     redis.call('PUBLISH', key,
-      '{"repair":' .. repair .. ',"values":[' .. table.concat(said, ',') .. ']}')
+      '{"repair":' .. repair .. ',"values":[' .. table.concat(announced, ',') .. ']}')
   end
 end
 return results

@@ -18,7 +18,13 @@ import msgspec
 import orjson
 
 from headstart.keys import MODES
-from headstart.thresholds.overrides import OVERRIDES_FIELD, UNREACHABLE, Override, read_overrides
+from headstart.thresholds.overrides import (
+    OVERRIDES_FIELD,
+    UNREACHABLE,
+    Override,
+    path_parts,
+    read_overrides,
+)
 from headstart.thresholds.threshold import DEFAULT_SPECULATE, DEFAULT_SUGGEST
 from sinks.redis.modes_marker import without_marker
 from topics.commands.messages import LARGEST_NUMBER, CommandState, CommandTarget, served_overrides
@@ -154,19 +160,17 @@ def _overrides(
     ] + kept
     value = msgspec.json.encode(served) if served else None
     changes = {} if raw == value else {OVERRIDES_FIELD.encode(): value}
-    said = tuple(f"override {msgspec.json.encode(each).decode():.300}" for each in kept)
+    descriptions = tuple(f"override {msgspec.json.encode(each).decode():.300}" for each in kept)
     announcement = b'{"overrides":%b}' % (value or b"[]")
-    return Merged(changes, wanted, "", announcement, said)
+    return Merged(changes, wanted, "", announcement, descriptions)
 
 
 def _elements(raw: bytes | None) -> list[Any] | None:
     """Return the overrides in a field's value; None if it is not a list, so that nothing starts."""
     try:
-        found = None if raw is None else orjson.loads(raw)
+        found = [] if raw is None else orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
-    if found is None:
-        return []
     return found if isinstance(found, list) else None
 
 
@@ -192,7 +196,7 @@ def _stopped(entry: Mapping[str, Any], kept: Sequence[Override]) -> bool:
     """
     return any(
         each.speculate == UNREACHABLE
-        and (not each.path or f"{entry['path']}/".startswith(f"{each.path}/"))
+        and path_parts(each.path) <= path_parts(entry["path"])
         and each.tool in (None, entry["tool"])
         for each in kept
     )

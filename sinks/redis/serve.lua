@@ -1,10 +1,10 @@
--- Serves what was set by hand at one place: changes fields that are still what was seen.
--- KEYS: the hash; the version of what is served there, "number offset"; what was served, as JSON. On
--- Redis Cluster all lie in one slot. ARGV: the version; the one that was seen ("": none); what is
--- served; channel; announcement; then in groups of three: field, what was seen, what it is to hold,
--- each with "=" before it, or "-" where there is nothing.
--- Returns 1 where fields changed, 0 where none was to, -1 where something else was there than was
--- seen: then nothing is changed.
+-- Publishes the overrides or modes of one target: changes fields that still have the value read before.
+-- KEYS: the hash; the key of the published version, "number offset"; the key of the published values,
+-- as JSON. On Redis Cluster all are in one slot. ARGV: the version; the version read before ("": none);
+-- the published values; channel; announcement; then in groups of three: field, the value read before,
+-- the new value, each with the prefix "=", or "-" for no value.
+-- Returns 1 if fields changed, 0 if none had to, -1 if a value is not the one read before: then nothing
+-- is changed.
 
 local known = redis.pcall('GET', KEYS[2])
 if type(known) ~= 'string' then known = '' end

@@ -31,7 +31,7 @@ class ServedMode(NamedTuple):
         return self.stored == self.holds
 
     @property
-    def whose(self) -> str:
+    def owner(self) -> str:
         """A description of the executors that it applies to."""
         tenant = "everybody" if self.tenant is None else f"tenant {self.tenant}"
         return tenant if self.field == "*" else f"{self.field.replace('/', ' ', 1)} of {tenant}"
@@ -48,6 +48,14 @@ async def served_modes(
             theirs = _modes_in(client, modes_key(tenant), tenant)
             found += [each async for each in theirs if each.field in fields]
     return found
+
+
+async def served_agents(redis_url: str, tenant: str) -> set[str]:
+    """Return the agents of a tenant that have a mode. Raises `RedisUnreachable`."""
+    prefix = "agent/"
+    async with redis_client(redis_url) as client:
+        modes = [each async for each in _modes_in(client, modes_key(tenant), tenant)]
+    return {each.field.removeprefix(prefix) for each in modes if each.field.startswith(prefix)}
 
 
 async def every_mode(redis_url: str) -> list[ServedMode]:

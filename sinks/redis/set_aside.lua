@@ -1,4 +1,4 @@
--- Renames a key of another type, which would refuse every value. What it holds is kept for a week.
+-- Renames a key of another type, which would refuse every value. Its content is kept for a week.
 local function set_aside(key)
   local aside = 'headstart:set-aside:{' .. key .. '}'
   redis.call('RENAME', key, aside)

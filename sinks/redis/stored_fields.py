@@ -19,10 +19,14 @@ from topics.kafka.limits import LARGEST_MS
 from topics.schema.json_schema import PublishedThreshold
 from topics.schema.meaning import same_threshold
 
+FEWEST_COUNTS: Final = 11
+"""Numbers in the counts of the first version; later ones were appended, and are 0 where absent."""
 MOST_BYTES: Final = 65_536
 """A longer value is unreadable: those of Headstart have a few hundred bytes."""
 
-Fault = Literal["missing", "behind", "differing", "newer", "unknown", "unreadable"]
+Fault = Literal[
+    "missing", "behind", "differing", "newer", "outdated", "unknown", "unreadable"
+]  # fmt: skip
 FieldState = Fault | Literal["ahead"]
 """`ahead`: newer than the table, and may follow from events in the log."""
 
@@ -31,6 +35,7 @@ EXPLAINED: Final[dict[str, str]] = {
     "behind": "Redis has an older version than the table",
     "differing": "Redis has another value than the table, at the same version",
     "newer": "Redis has a version that the log never had",
+    "outdated": "Redis has a context of an earlier log epoch, which the table does not have",
     "unknown": "Redis has a context that the table does not have",
     "unreadable": "the value cannot be read",
 }
@@ -91,10 +96,17 @@ def read_stored(raw: bytes) -> dict[str, Any]:
             parsed = msgspec.convert(value, _Value)
             value.setdefault("learner", parsed.learner)
             value.setdefault("at", parsed.at)
+            _check_counts(parsed.counts)
     except msgspec.ValidationError as error:
         raise UnreadableValue(str(error)) from error
     found: dict[str, Any] = value
     return found
+
+
+def _check_counts(counts: list[int] | None) -> None:
+    """Refuse a list that was cut: the counts that it lacks would read as zeros."""
+    if counts is not None and len(counts) < FEWEST_COUNTS:
+        raise UnreadableValue(f"counts has {len(counts)} of at least {FEWEST_COUNTS} numbers")
 
 
 def classify(
@@ -124,7 +136,9 @@ def classify(
     if expected is not None:
         return "newer"
     # The marker of a deleted context outlives its row for a while, and readers ignore it.
-    return None if value.get("deleted") and version <= reach else "unknown"
+    if value.get("deleted") and version <= reach:
+        return None
+    return "outdated" if version[0] < reach.epoch else "unknown"
 
 
 def classify_ahead(raw: bytes, log_end: int, *, known: bool) -> Fault | None:

@@ -20,4 +20,5 @@ def worker_config(tmp_path: Path) -> WorkerConfig:
         data=tmp_path / "worker",
         rules=LearningConfig(policy("td")),
         instance="0",
+        spans_topic="otlp_spans",
     )

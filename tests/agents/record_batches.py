@@ -60,7 +60,7 @@ def encode(batch: Batch, base: int) -> bytes:
 
 
 def with_section(raw: bytes, section: bytes, codec: int = 0) -> bytes:
-    """Return a batch that holds other records, compressed by `codec`, it says."""
+    """Return a batch of other records, marked as compressed by `codec`."""
     changed = bytearray(raw[:HEADER_BYTES] + section)
     struct.pack_into(">i", changed, 8, len(changed) - 12)
     struct.pack_into(">h", changed, ATTRIBUTES_AT, codec)

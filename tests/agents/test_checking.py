@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
@@ -109,7 +110,7 @@ def only_its_own(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def broker(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """What the broker says, and how often it is asked where the log ends."""
+    """The broker's answers, and how often the end of the log is requested."""
     vars(BROKER).update(epoch=EPOCH, end=END, asked=0)
     monkeypatch.setattr(checking, "PAUSE_S", 0.0)
     return BROKER
@@ -143,7 +144,7 @@ def path(number: int) -> str:
 
 
 @pytest.mark.integration
-def test_what_something_else_did_is_repaired_and_nothing_else(redis_url: str, tenant: str) -> None:
+def test_only_foreign_values_are_repaired(redis_url: str, tenant: str) -> None:
     worker, key = Worker(tenant, 250), redis_key(tenant, "refund")
     worker.rows[context_key(tenant, path(9))] = deleted(EPOCH, 50)
     publish(redis_url, worker.thresholds())
@@ -179,6 +180,25 @@ def test_what_something_else_did_is_repaired_and_nothing_else(redis_url: str, te
 
 
 @pytest.mark.integration
+def test_values_of_an_earlier_log_epoch_are_removed_without_a_warning(
+    redis_url: str, tenant: str
+) -> None:
+    """As after a change of partitions: the new table is empty until the import."""
+    before, key = Worker(tenant, 3), redis_key(tenant, "refund")
+    publish(redis_url, before.thresholds())
+    with redis.Redis.from_url(redis_url) as client:
+        for name, raw in client.hgetall(key).items():
+            client.hset(key, name, json.dumps({**json.loads(raw), "epoch": EPOCH - 1}))
+        worker = Worker(tenant, 0)
+        with capture_logs() as logged:
+            rounds(redis_url, worker)
+        assert client.hkeys(key) == [b"!repaired"]
+    assert repaired(worker) == {"outdated": 3}
+    assert {each["event"] for each in logged} == {"redis_check.outdated_removed"}
+    assert {each["log_level"] for each in logged} == {"info"}
+
+
+@pytest.mark.integration
 def test_a_key_of_another_type_and_a_lost_default_come_back(redis_url: str, tenant: str) -> None:
     worker = Worker(tenant, 3)
     with redis.Redis.from_url(redis_url) as client:
@@ -190,7 +210,7 @@ def test_a_key_of_another_type_and_a_lost_default_come_back(redis_url: str, tena
 
 @pytest.mark.integration
 @pytest.mark.parametrize("why", ["ahead", "under way", "another epoch", "no longer ours"])
-def test_what_may_be_right_is_left_alone(
+def test_values_that_may_be_correct_are_kept(
     redis_url: str, tenant: str, why: str, broker: SimpleNamespace
 ) -> None:
     """Another owner, or this one ahead of its rows, may have published it."""

@@ -1,4 +1,4 @@
-"""When a worker says to a partition what time it is."""
+"""When a worker appends a clock record to a partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def core(clock: int | None = NOW) -> Any:
     return SimpleNamespace(clock=PartitionClock(row), partition=0)
 
 
-def said(at: int = NOW) -> ClockSchedule:
+def schedule(at: int = NOW) -> ClockSchedule:
     """Return one that spoke then."""
     witness = ClockSchedule()
     witness.sent(at)
@@ -38,20 +38,20 @@ def said(at: int = NOW) -> ClockSchedule:
         (ClockSchedule, core(None), NOW, True),
         (ClockSchedule, core(), NOW + TICK_MS, True),
         (ClockSchedule, core(), NOW + TICK_MS - 1, False),
-        (said, core(), NOW + TICK_MS, True),
-        (lambda: said(NOW + TICK_MS - 1), core(), NOW + TICK_MS, True),
-        (lambda: said(NOW + TICK_MS), core(), NOW + 2 * TICK_MS - 1, False),
-        (said, core(None), NOW + TICK_MS - 1, False),
-        (said, core(), NOW - TICK_MS, False),
-        (lambda: said(NOW + 9 * TICK_MS), core(), NOW + TICK_MS, True),
+        (schedule, core(), NOW + TICK_MS, True),
+        (lambda: schedule(NOW + TICK_MS - 1), core(), NOW + TICK_MS, True),
+        (lambda: schedule(NOW + TICK_MS), core(), NOW + 2 * TICK_MS - 1, False),
+        (schedule, core(None), NOW + TICK_MS - 1, False),
+        (schedule, core(), NOW - TICK_MS, False),
+        (lambda: schedule(NOW + 9 * TICK_MS), core(), NOW + TICK_MS, True),
     ],
     ids=[
-        "the first thing", "of one taken over", "another one has just said so", "as a tick begins",
-        "wherever in it the last was", "not twice in a tick", "nor before the first is heard",
+        "the first thing", "of one taken over", "another one has just sent it", "as a tick begins",
+        "wherever in it the last was", "not twice in a tick", "nor before the first is received",
         "not by a clock that is slow", "by one that was set back to what is right",
     ],
 )  # fmt: skip
-def test_it_says_so_once_a_tick(
+def test_one_clock_record_is_sent_a_tick(
     witness: Callable[[], ClockSchedule], what: Any, now: int, due: bool
 ) -> None:
     assert witness().due(what, now) == due
@@ -90,7 +90,7 @@ class Other:
         return self.now
 
 
-def test_a_clock_that_is_fast_says_nothing_and_the_log_says_so_once(
+def test_a_fast_clock_sends_nothing_and_is_logged_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = Other(NOW)
@@ -105,7 +105,7 @@ def test_a_clock_that_is_fast_says_nothing_and_the_log_says_so_once(
     assert "NTP" in out
 
 
-def test_while_redis_is_away_what_it_said_last_counts() -> None:
+def test_while_redis_is_away_its_last_time_counts() -> None:
     passed = [1_000.0]
     other = Other(None)
     sound = SoundClock(other.ask, lambda: passed[0])
@@ -142,7 +142,7 @@ class Targets:
         return True
 
 
-def test_partitions_are_told_together_and_no_rebalance_waits_for_long(
+def test_clock_records_are_sent_together_and_delay_no_rebalance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(clock_records, "TIMEOUT_S", 0.05)

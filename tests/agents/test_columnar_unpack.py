@@ -69,7 +69,7 @@ def test_it_gives_the_same_commits(
 
 
 def test_it_is_applied_by_stretches(compiled: Any) -> None:
-    """Or else the law says nothing."""
+    """Or else the law tests nothing."""
     logs = [
         [packed(batch, random.Random(3), compiled) for batch in batches(seed, 150)]
         for seed in range(20)

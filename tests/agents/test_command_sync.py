@@ -61,7 +61,9 @@ def keeping(redis_url: str, name: str, work: Callable[[CommandSync], Awaitable[N
     asyncio.run(run())
 
 
-def test_what_expired_goes(redis_url: str, tenant: str, state: CommandState, served: Any) -> None:
+def test_expired_commands_are_removed(
+    redis_url: str, tenant: str, state: CommandState, served: Any
+) -> None:
     async def work(sync: CommandSync) -> None:
         await sync.serve(state, set(state.targets), 40)
         ((override,), modes) = served()
@@ -82,7 +84,7 @@ def test_a_redis_that_forgot_gets_all_of_it(
         with redis.Redis.from_url(redis_url) as client:
             client.delete(redis_key(tenant, "refund"), modes_key(tenant))
             await sync.serve(state, set(), 41)
-            assert served() == ([], {}), "one hash is nobody's to watch"
+            assert served() == ([], {}), "one hash is not watched"
             client.hdel("headstart:published", f"commands {tenant}")
             await sync.serve(state, set(), 42)
         assert len(served()[0]) == 1
@@ -91,7 +93,7 @@ def test_a_redis_that_forgot_gets_all_of_it(
     keeping(redis_url, tenant, work)
 
 
-def test_what_could_not_be_served_waits(
+def test_commands_that_could_not_be_served_wait(
     redis_url: str, tenant: str, state: CommandState, served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(sync: CommandSync) -> None:
@@ -109,7 +111,7 @@ def test_what_could_not_be_served_waits(
     keeping("redis://127.0.0.1:1/0", tenant, work)
 
 
-def test_readers_are_told_that_all_modes_are_there(
+def test_readers_are_notified_that_all_modes_are_there(
     redis_url: str, tenant: str, state: CommandState
 ) -> None:
     """At the start, and where the modes alone were lost: no field of ours is missing then."""
@@ -139,13 +141,13 @@ def test_a_look_asks_for_the_run_id_once(
     keeping(redis_url, f"{tenant} once", work)
 
 
-def test_readers_are_not_told_so_before_every_command_is_read(
+def test_readers_are_not_notified_before_every_command_is_read(
     kafka: str, redis_url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command that came behind what is read may have been served, and lost, before."""
     topic = Topic(f"test.{uuid4().hex}", "", "", partitioned=False, cleanup="compact")
     monkeypatch.setattr(command_log, "COMMANDS", topic)
-    said = []
+    seen = []
 
     async def remembered() -> PreviousCommands:
         return PreviousCommands((), 0)
@@ -158,7 +160,7 @@ def test_readers_are_not_told_so_before_every_command_is_read(
             serve, unpublished = sync.serve, sync._published.unpublished
 
             async def late(names: list[str]) -> Any:
-                if not said:
+                if not seen:
                     await send_commands(kafka, [ModeCommand(mode="off", tenant=tenant, at=1)])
                     client.delete(MODES)
                 return await unpublished(names)
@@ -166,8 +168,8 @@ def test_readers_are_not_told_so_before_every_command_is_read(
             async def looked(*arguments: Any) -> None:
                 await serve(*arguments)
                 there = client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
-                said.append((there, client.hget(modes_key(tenant), "*")))
-                if len(said) > 1 and there:
+                seen.append((there, client.hget(modes_key(tenant), "*")))
+                if len(seen) > 1 and there:
                     raise EOFError
 
             monkeypatch.setattr(sync._published, "unpublished", late)
@@ -175,13 +177,13 @@ def test_readers_are_not_told_so_before_every_command_is_read(
             with pytest.raises(EOFError):
                 async with asyncio.timeout(60):
                     await sync.follow(kafka)
-            assert said[0] == (False, None)
-            assert said[-1] == (True, "off")
+            assert seen[0] == (False, None)
+            assert seen[-1] == (True, "off")
 
         keeping(redis_url, f"{tenant} unread", work)
 
 
-def test_a_snapshot_of_another_server_does_not_say_so(
+def test_a_snapshot_of_another_server_has_no_valid_marker(
     redis_url: str, tenant: str, state: CommandState
 ) -> None:
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:

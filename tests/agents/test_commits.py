@@ -23,7 +23,7 @@ def test_the_order_of_effects() -> None:
     assert (world.table[b"a"], world.held) == (row(3), 1)
 
 
-def test_what_did_not_move_is_published_and_not_announced() -> None:
+def test_unchanged_thresholds_are_published_and_not_announced() -> None:
     world = World()
     run(CheckpointWriter(world, 0).write(commit(4, a=row(3))))
     assert world.happened == ["dead letters", "redis", "changelog", "store", "done 4"]
@@ -36,7 +36,7 @@ def test_nothing_is_appended_by_who_lost_the_partition() -> None:
     assert (world.log, world.table, world.held) == ([], {}, None)
 
 
-def test_who_lost_the_partition_meanwhile_leaves_the_rest_to_the_next_owner() -> None:
+def test_a_worker_that_lost_the_partition_leaves_the_rest_to_the_next_owner() -> None:
     world = World()
     world.after_send = lambda: setattr(world, "owned", False)
     run(CheckpointWriter(world, 0).write(commit(4, a=row(3))))
@@ -68,12 +68,12 @@ def test_a_stale_row_in_between_is_answered_with_ours() -> None:
     assert kept[b"ahead"] == row(40), "of an owner that was ahead of us: we shall get there"
     assert b"ahead" not in world.table
     assert world.held == 3, "a recovery from here would otherwise miss what we do not have yet"
-    assert b"a" in world.produced_again, "whoever appended the stale row announced it, too"
+    assert b"a" in world.produced_again, "the writer of the stale row announced it, too"
     assert b"ahead" not in world.produced_again
 
 
 def test_where_another_was_ahead_ours_is_announced_once_it_is_as_new() -> None:
-    """What moved there and back between two commits of ours moved once for whoever saw both."""
+    """Whatever moved away and back between two commits moved once for an observer of both."""
     world = World()
     writer = CheckpointWriter(world, 0)
     world.log.append((b"a", row(8)))
@@ -128,7 +128,7 @@ def test_the_offset_held_never_passes_over_rows_that_were_not_looked_at() -> Non
     world.after_send = lose
     held = world.held
     run(writer.write(commit(12, c=row(11))))
-    assert world.held == held, "whoever recovers from here sees the stale row and answers it"
+    assert world.held == held, "a recovery from here finds the stale row and supersedes it"
 
 
 def test_mending_appends_our_rows_again() -> None:
@@ -140,7 +140,7 @@ def test_mending_appends_our_rows_again() -> None:
     assert world.held == len(world.log) - 1
 
 
-def test_only_markers_that_still_stand_are_buried() -> None:
+def test_only_current_markers_are_deleted() -> None:
     world = World()
     writer = CheckpointWriter(world, 0)
     old = deleted(EPOCH, 5)
@@ -168,12 +168,12 @@ MARK = deleted(EPOCH, 5)
         (MARK, None, None),
         (MARK, row(4), MARK),
         (None, None, None),
-        (None, row(7), deleted(EPOCH, 8)),  # deleted, marked and buried since
+        (None, row(7), deleted(EPOCH, 8)),  # deleted, marked and its marker deleted since
         (None, row(21), None),  # ahead of us
         (None, MARK, None),
     ],
 )
-def test_what_answers_a_row_of_another(
+def test_which_row_supersedes_a_stale_one(
     ours: bytes | None, theirs: bytes | None, expected: bytes | None
 ) -> None:
     found = superseding_row(ours, theirs, (EPOCH, 20))
@@ -182,7 +182,9 @@ def test_what_answers_a_row_of_another(
         assert not stale(theirs, found), "the answer wins in a recovery"
 
 
-def test_what_could_not_be_read_back_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_could_not_be_read_back_are_checked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World()
     writer = CheckpointWriter(world, 0)
 

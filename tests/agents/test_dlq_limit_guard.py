@@ -62,7 +62,7 @@ def test_a_raised_limit_lets_it_go_on(tmp_path: Path) -> None:
     refuse(guard(tmp_path, 0, DlqLimits(ratio=0, run=0)), 0, count=3_000)
 
 
-def test_what_another_worker_took_in_since_begins_anew(tmp_path: Path) -> None:
+def test_counts_restart_after_another_worker_processed_records(tmp_path: Path) -> None:
     first = guard(tmp_path, 0)
     refuse(first, 0, count=2)
     with pytest.raises(RefusalLimitExceeded):
@@ -72,7 +72,7 @@ def test_what_another_worker_took_in_since_begins_anew(tmp_path: Path) -> None:
         refuse(guard(tmp_path, 2), 2)
 
 
-def test_another_log_epoch_begins_anew(tmp_path: Path) -> None:
+def test_counts_restart_with_another_log_epoch(tmp_path: Path) -> None:
     first = guard(tmp_path, 0)
     refuse(first, 0, count=2)
     with pytest.raises(RefusalLimitExceeded):
@@ -101,6 +101,6 @@ def test_partitions_do_not_disturb_each_other(tmp_path: Path) -> None:
         refuse(again, 2, partition=1)
 
 
-def test_an_unreadable_file_stops_nobody(tmp_path: Path) -> None:
+def test_an_unreadable_file_stops_no_worker(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"{")
     refuse(guard(tmp_path, 0), 0, count=2)

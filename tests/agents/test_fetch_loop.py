@@ -31,7 +31,7 @@ Body = Callable[[Any], Awaitable[None]]
 
 @asynccontextmanager
 async def offline() -> AsyncIterator[Any]:
-    """A fetcher of three assigned partitions at offset 0 that fetches nothing by itself."""
+    """A fetcher of three assigned partitions at offset 0 that fetches only on request."""
     client = AIOKafkaClient(bootstrap_servers="127.0.0.1:1")
     subscriptions = SubscriptionState()
     subscriptions.assign_from_user({SOURCE, SECOND, OTHER})
@@ -69,7 +69,7 @@ def put(fetcher: Any, tp: TopicPartition, values: list[bytes], *, corrupt: bool 
 
 
 async def waits(fetcher: Any) -> None:
-    while not fetcher._fetch_waiters:  # noqa: ASYNC110 - aiokafka tells nobody
+    while not fetcher._fetch_waiters:  # noqa: ASYNC110 - aiokafka sets no event
         await asyncio.sleep(0)
 
 
@@ -206,7 +206,7 @@ def test_a_fetcher_that_closes_ends_the_wait() -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_what_was_drained_is_freed_at_once(*, gone: bool) -> None:
+def test_drained_records_are_freed_at_once(*, gone: bool) -> None:
     """An answer of megabytes must not wait for a collection of everything that there is."""
 
     async def body(fetcher: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a worker says of itself before it runs, and what the endpoints make of a report."""
+"""A worker's logs before it runs, and the endpoints' answers from a report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def report() -> Callable[..., Report]:
     return lambda **more: Report(worker="episodes", pid=1, at=2, **more)
 
 
-def test_a_worker_that_waits_for_its_services_says_so(worker_config: WorkerConfig) -> None:
+def test_a_worker_that_waits_for_its_services_logs_it(worker_config: WorkerConfig) -> None:
     worker_config.data.mkdir()
     health = HealthReporter("episodes", worker_config, {}, {"postgres"})
 
@@ -101,7 +101,9 @@ def test_an_address_that_is_taken_is_named(worker_config: WorkerConfig) -> None:
         ({"ready": True, "away": ("redis",)}, "no answer from redis"),
     ],
 )
-def test_who_is_ready(report: Callable[..., Report], more: dict[str, Any], why: str | None) -> None:
+def test_readiness_by_the_report(
+    report: Callable[..., Report], more: dict[str, Any], why: str | None
+) -> None:
     assert unready(report(**more)) == why
 
 
@@ -128,9 +130,9 @@ def test_a_service_that_goes_and_comes_back_is_one_line_each(worker_config: Work
         while there:
             await health._probe()
 
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logs:
         asyncio.run(look())
-    assert [(each["event"], each["service"]) for each in said if "service" in each] == [
+    assert [(each["event"], each["service"]) for each in logs if "service" in each] == [
         ("service.unavailable", "redis"),
         ("service.available", "redis"),
     ]

@@ -1,4 +1,4 @@
-"""The lock of a worker's data directory: one holder, and whoever stands by gets it at once."""
+"""The lock of a worker's data directory: one holder, and a standby gets it at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def held(process: subprocess.Popen[str]) -> bool:
     return process.stdout.readline() == "held\n"
 
 
-def test_the_second_is_refused_and_told_by_whom(
+def test_the_second_holder_is_refused_and_the_first_is_named(
     tmp_path: Path, started: list[subprocess.Popen[str]]
 ) -> None:
     path = tmp_path / "thresholds-0" / "worker.lock"
@@ -55,7 +55,7 @@ def test_the_second_is_refused_and_told_by_whom(
 
 
 @pytest.mark.parametrize("wiped", [False, True])
-def test_who_stands_by_takes_over_on_kill(
+def test_a_standby_takes_over_on_kill(
     tmp_path: Path, started: list[subprocess.Popen[str]], wiped: bool
 ) -> None:
     path = tmp_path / "thresholds-0" / "worker.lock"

@@ -9,7 +9,7 @@ import pytest
 
 from agents.health import log_epoch_watch as log_life
 from agents.health.log_epoch_watch import LogWatch
-from topics.epoch import Epoch, ensure_topics, read_epoch
+from topics.epoch import Epoch, read_epoch
 
 pytestmark = pytest.mark.integration
 
@@ -19,12 +19,12 @@ class Ended(BaseException):
 
 
 @pytest.fixture
-def epoch(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Epoch:
+def epoch(log_epoch: Epoch, monkeypatch: pytest.MonkeyPatch) -> Epoch:
     def end(_where: str, error: BaseException) -> None:
         raise Ended from error
 
     monkeypatch.setattr(log_life, "exit_fatally", end)
-    return asyncio.run(ensure_topics(kafka, partitions=4))[1]
+    return log_epoch
 
 
 def test_it_ends_when_the_connection_closes(kafka: str, epoch: Epoch) -> None:

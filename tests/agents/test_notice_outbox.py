@@ -1,4 +1,4 @@
-"""Who sends notices, on a real Postgres: what a crash left, what nobody woke for, what is not sent.
+"""Sending notices, on a real Postgres: after a crash, after a missed wake-up, and unsent ones.
 
 The producer stands in for the real one, which could not be made to fail between two sends.
 """
@@ -74,7 +74,7 @@ async def unsent(config: WorkerConfig) -> list[str]:
         return [each.id for _, each in await unsent_notices(connection, range(4), 99)]
 
 
-def test_what_a_crash_left_is_sent_again_with_its_id_and_its_control_record_first(
+def test_notices_unsent_at_a_crash_are_sent_with_their_id_and_control_record_first(
     config: WorkerConfig,
 ) -> None:
     async def go() -> None:
@@ -105,7 +105,7 @@ def test_only_notices_of_own_partitions_are_sent(config: WorkerConfig) -> None:
     asyncio.run(go())
 
 
-def test_where_nobody_is_to_be_weighed_down_it_is_told_and_may_still_end(
+def test_a_flood_without_downweighting_is_notified_and_may_end(
     config: WorkerConfig,
 ) -> None:
     async def go() -> None:
@@ -119,7 +119,7 @@ def test_where_nobody_is_to_be_weighed_down_it_is_told_and_may_still_end(
     asyncio.run(go())
 
 
-def test_what_nobody_woke_it_for_is_sent_all_the_same(
+def test_notices_without_a_wake_up_are_still_sent(
     config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telling, "POLL_S", 0.01)

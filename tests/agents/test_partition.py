@@ -77,7 +77,7 @@ def owned_partition(around: Any) -> OwnedPartition:
     return OwnedPartition(AT, around, 0, 1, EarlyPublisher(exit_fatally).publish_soon)
 
 
-def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evidence_never_follows_from_half_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one place in the log there is one evidence: a second one would not count."""
     monkeypatch.setattr(contexts, "CHUNK_ROWS", 2)
     before, _ = run(judged())
@@ -89,13 +89,13 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
         await owned.restore()
         store.table = after
         restored = asyncio.create_task(owned.restore())
-        said = []
+        sent = []
         while not restored.done():
-            said += owned.evidence.due(NOW)
+            sent += owned.evidence.due(NOW)
             await asyncio.sleep(0)
         await restored
-        said += owned.evidence.due(NOW)
-        assert [[known.path for known in each.known] for each in said if each.known] == [
+        sent += owned.evidence.due(NOW)
+        assert [[known.path for known in each.known] for each in sent if each.known] == [
             [f"workflow_type={each}" for each in TYPES]
         ]
         assert owned.core.applied_offset == len(TYPES) * MIN_OUTCOMES - 1
@@ -163,7 +163,7 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
     assert len(commit.thresholds) == len(whole.thresholds)
 
 
-def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow() -> None:
+def test_slow_records_are_published_at_once_and_their_rows_follow() -> None:
     published: list[PublishedThreshold] = []
     patient = Tuning(checkpoint_s=2.0, idle_s=2.0)  # on a busy machine .25 s are soon over
 
@@ -187,7 +187,7 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow() -> None
     assert commit.moved == whole.moved
 
 
-def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:
+def test_gathered_records_are_delivered_when_the_partition_is_revoked() -> None:
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         await owned.queue.put(AT, backlog(0, judged()))
         await until_in_loop(lambda: owned.core.applied_offset == 0)

@@ -59,7 +59,7 @@ def test_order_is_kept_and_steps_never_overlap(monkeypatch: pytest.MonkeyPatch) 
     run(body())
 
 
-def test_a_full_lane_makes_whoever_fetches_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_lane_makes_the_fetcher_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "MAX_WAITING_BYTES", 10 * RECORD_BYTES)
     monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 5 * RECORD_BYTES)
 
@@ -105,7 +105,7 @@ def test_a_partition_that_floods_is_held_and_the_others_take_turns_with_it(
             steps.append([(tp, batch.begin) for tp, batch in batches])
 
         def pause(tp: TP, full: bool) -> None:
-            assert (tp in held) != full, "it is told of changes only"
+            assert (tp in held) != full, "it is notified of changes only"
             (held.add if full else held.discard)(tp)
 
         lane = PartitionQueue("test", handle, pause=pause, share=10 * RECORD_BYTES)
@@ -114,7 +114,7 @@ def test_a_partition_that_floods_is_held_and_the_others_take_turns_with_it(
         assert held == {AT}
         await lane.put(other, batch(0))
         await lane.put(other, batch(1))
-        assert held == {AT}, "whoever sends little is fetched"
+        assert held == {AT}, "a partition with few records is fetched"
         for _ in range(4):
             go_on.release()
         await until_in_loop(lambda: len(steps) == 4)
@@ -145,7 +145,7 @@ def test_close_lets_go_of_what_was_held() -> None:
     run(body())
 
 
-def test_what_may_wait_is_shared_out_within_bounds() -> None:
+def test_room_for_waiting_records_is_shared_within_bounds() -> None:
     shares = [queue_bytes_per_partition(partitions) for partitions in (0, 1, 8, 32, 1_000)]
     assert shares == [8_000_000, 8_000_000, 4_000_000, 1_000_000, 1_000_000]
 
@@ -288,8 +288,8 @@ def test_an_error_ends_the_process_at_once(error: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 70, ended.stderr
-    said = ended.stdout + ended.stderr
-    assert "cleaned up" not in said, "clean-up could write"
-    assert "worker.failed" in said
-    assert error.partition("(")[0] in said
-    assert "failing" in said
+    output = ended.stdout + ended.stderr
+    assert "cleaned up" not in output, "clean-up could write"
+    assert "worker.failed" in output
+    assert error.partition("(")[0] in output
+    assert "failing" in output

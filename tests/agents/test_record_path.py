@@ -231,7 +231,7 @@ def test_equal_to_the_stock_path(
 def test_records_that_are_malformed_are_read_as_aiokafka_reads_them(
     batches: list[Batch], changes: list[tuple[int, int]]
 ) -> None:
-    """Or refused, whatever their checksum says."""
+    """Or refused, whatever their checksum."""
     log = write(batches, 0)
     base, end, raw = log.batches[0]
     changed = bytearray(raw)
@@ -252,8 +252,8 @@ def test_records_that_are_malformed_are_read_as_aiokafka_reads_them(
 @in_loop
 def test_a_header_whose_name_is_no_text_stops_nothing(codec: int) -> None:
     """No broker refuses it: the C API of librdkafka takes any bytes."""
-    said = [("a", b"1"), ("POISON\N{SNOWMAN}", None), ("b", None)]
-    odd = Batch(((0, 9, b"k", None), (1, 9, None, b"v" * 300, said)), 1, 0, codec=codec)
+    fields = [("a", b"1"), ("POISON\N{SNOWMAN}", None), ("b", None)]
+    odd = Batch(((0, 9, b"k", None), (1, 9, None, b"v" * 300, fields)), 1, 0, codec=codec)
     log = write([data(0), odd, data(0)], 0)
     base, end, raw = log.batches[1]
     section = bytearray(raw[HEADER_BYTES:])
@@ -271,8 +271,8 @@ def test_a_header_whose_name_is_no_text_stops_nothing(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 @in_loop
-def test_what_unpacks_to_too_much_is_one_record(codec: int) -> None:
-    """Its bytes, which whoever reads them refuses; what is around it is taken in."""
+def test_a_batch_that_unpacks_to_too_much_is_one_record(codec: int) -> None:
+    """Its bytes, which every reader refuses; the records around it are processed."""
     bomb = Batch(((0, 9, b"k", b"0" * 70_000), (3, 9, b"k", b"1" * 70_000)), 3, 0, codec=codec)
     log = write([data(0), bomb, data(0, 1, codec=codec)], 0)
     for most, expected in ((140_100, [0, 1, 4, 5, 6]), (139_000, [0, 1, 5, 6])):
@@ -314,7 +314,7 @@ def around(odd: Batch, change: Callable[[bytes], bytes] = lambda raw: raw) -> Lo
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4, 5])
 @in_loop
-def test_what_nobody_compressed_is_one_record(codec: int) -> None:
+def test_a_batch_with_a_wrong_codec_is_one_record(codec: int) -> None:
     section = b"\x82SNAPPY\0 and nothing else at all"
     one_record_of(around(data(0, 1), lambda raw: with_section(raw, section, codec)))
 
@@ -349,7 +349,7 @@ def test_a_record_may_have_no_time_or_one_in_nanoseconds(codec: int) -> None:
 
 
 @in_loop
-def test_a_record_that_says_a_wrong_length_stops_nothing() -> None:
+def test_a_record_with_a_wrong_length_stops_nothing() -> None:
     """No broker compares it with what is there, where a batch is compressed."""
 
     def longer(raw: bytes) -> bytes:
@@ -362,7 +362,7 @@ def test_a_record_that_says_a_wrong_length_stops_nothing() -> None:
 
 @pytest.mark.parametrize("codec", [0, 4])
 @in_loop
-def test_headers_that_are_none_stop_nothing(codec: int) -> None:
+def test_invalid_headers_stop_nothing(codec: int) -> None:
     odd = Batch(((0, 9, b"k", b"v", [("name", b"said")]),), 0, 0, codec=codec)
 
     def cut(raw: bytes) -> bytes:
@@ -408,7 +408,7 @@ def test_many_headers_are_not_looked_for_where_no_record_is() -> None:
 
 
 @in_loop
-def test_what_cannot_be_read_is_a_step_of_its_own() -> None:
+def test_an_unreadable_batch_is_a_step_of_its_own() -> None:
     """However little it is: it takes as long as a fetch to see."""
     odd = data(0, 1, codec=4)
     log = write([data(0), odd, odd, odd, data(0)], 0)
@@ -485,7 +485,7 @@ def offsets(log: Log, position: int = 0, isolation: int = READ_UNCOMMITTED) -> l
 
 
 def test_compiled_code_unpacks_what_is_plain(unpacking: str) -> None:
-    """Or else the laws here say nothing of it."""
+    """Or else the laws here do not cover it."""
 
     async def body() -> None:
         batches = [data(0, 1), data(0, codec=GZIP), data(0, 4)]
@@ -560,7 +560,7 @@ def test_a_batch_that_was_damaged_on_its_way_is_read_as_it_is() -> None:
 
 @pytest.mark.parametrize("last_delta", [0, 3, 1_000_000])
 @in_loop
-def test_where_a_damaged_batch_says_it_ends_is_not_believed(last_delta: int) -> None:
+def test_the_end_in_a_damaged_batch_is_not_believed(last_delta: int) -> None:
     log = write([data(0), data(0, 1, 2), data(0, 1)], first=next(FRESH))
     base, end, raw = log.batches[1]
     damaged = bytearray(raw)
@@ -618,7 +618,7 @@ def test_behind_a_damaged_abort_marker_no_committed_record_is_dropped(read: Any)
 
 @pytest.mark.parametrize("last_delta", [-5, -1, -(2**31)])
 @in_loop
-def test_a_batch_that_says_it_ends_before_it_begins_is_passed(last_delta: int) -> None:
+def test_a_batch_that_ends_before_it_begins_is_skipped(last_delta: int) -> None:
     def change(raw: bytes) -> bytes:
         changed = bytearray(raw)
         struct.pack_into(">i", changed, LAST_DELTA_AT, last_delta)

@@ -15,8 +15,6 @@ from agents.thresholds.clients import Clients
 from agents.thresholds.completeness import complete_from, completeness
 from agents.thresholds.recovery import Recovered, Restoring, recover
 from agents.thresholds.store import ContextStore, new_table
-from deploy.local import Addresses
-from deploy.system import prepare
 from processing.state.rows import deleted, with_version
 from replay.log.live_table import read_table
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
@@ -36,12 +34,6 @@ def store(tmp_path: Path) -> ContextStore:
     return new_table(app, CONTEXTS_TABLE, partitions=PARTITIONS, epoch=1).data
 
 
-@pytest.fixture(scope="module")
-def kafka(addresses: Addresses) -> str:
-    asyncio.run(prepare(addresses, PARTITIONS))
-    return addresses.kafka
-
-
 async def _appending(kafka: str, work: Callable[[BatchProducer], Awaitable[T]]) -> T:
     producer = BatchProducer(kafka)
     await producer.start()
@@ -52,6 +44,7 @@ async def _appending(kafka: str, work: Callable[[BatchProducer], Awaitable[T]]) 
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("log_epoch")
 def test_an_empty_store_begins_where_the_log_is_complete(kafka: str, store: ContextStore) -> None:
     async def append(producer: BatchProducer) -> tuple[int, int]:
         await producer.send_rows(CHANGELOG.name, 1, [(b"before", row(1)), (b"a", row(2))])
@@ -68,6 +61,7 @@ def test_an_empty_store_begins_where_the_log_is_complete(kafka: str, store: Cont
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("log_epoch")
 def test_a_store_that_holds_something_goes_on_behind_it(kafka: str, store: ContextStore) -> None:
     async def append(producer: BatchProducer) -> int:
         first, _ = await producer.send_rows(CHANGELOG.name, 2, [(b"a", row(1))])
@@ -80,10 +74,10 @@ def test_a_store_that_holds_something_goes_on_behind_it(kafka: str, store: Conte
     begin = asyncio.run(_appending(kafka, append))
     found = asyncio.run(recover(store, Clients(), kafka, [2]))
     assert found == {2: Recovered(set(), begin)}
-    assert dict(store.scan(2)) == {b"a": row(1), b"b": row(2)}, "what was buried before is gone"
+    assert dict(store.scan(2)) == {b"a": row(1), b"b": row(2)}, "keys with tombstones are gone"
 
 
-def test_what_names_no_offset_means_the_whole_log() -> None:
+def test_a_missing_offset_means_the_whole_log() -> None:
     assert complete_from([]) == 0
     assert complete_from([("other", b"7")]) == 0
     assert complete_from([("headstart.complete-from", b"-1")]) == 0
@@ -91,6 +85,7 @@ def test_what_names_no_offset_means_the_whole_log() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("log_epoch")
 def test_a_record_that_is_no_row_is_passed_over(kafka: str, store: ContextStore) -> None:
     async def append(producer: BatchProducer) -> None:
         foreign = [b"{}", b'{"mode": "act", "at": 1}', deleted(2**53 + 1, 0), deleted(1, -2)]

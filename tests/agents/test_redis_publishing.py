@@ -1,4 +1,4 @@
-"""Partitions publish together, one request at a time; a Redis that is away stops nobody."""
+"""Partitions publish together, one request at a time; a Redis that is away stops no worker."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_redis_that_is_away_stops_nobody_and_gets_it_later(again: bool) -> None:
+def test_a_redis_that_is_away_stops_no_partition_and_is_updated_later(again: bool) -> None:
     async def body(publishing: RedisPublishQueue, redis: Redis) -> None:
         one, redis.away = One(publishing, EarlyPublisher(exit_fatally)), True
         for _ in range(9):

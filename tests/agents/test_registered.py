@@ -14,7 +14,7 @@ from agents.consumer.faust_transport import Consumer, RecordBatchSchema, Transpo
 from agents.thresholds.store import ContextTable
 from agents.worker import APPS
 from cli.system.worker import Name
-from processing.worker_report import WORKERS
+from processing.worker_report import ALL_WORKERS, MEMORY
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
 from topics.epoch import Epoch
 
@@ -22,6 +22,8 @@ EXPECTED = {
     "episodes": ("headstart-episodes", "headstart.events"),
     "thresholds": ("headstart-thresholds", "headstart.events"),
     "history": ("headstart-history", "headstart.thresholds"),
+    "predictions": ("headstart-predictions", "headstart.decisions"),
+    "spans": ("headstart-spans", "otlp_spans"),
 }
 
 
@@ -36,7 +38,8 @@ def app(name: str, worker_config: WorkerConfig) -> App:
 
 
 def test_the_workers() -> None:
-    assert set(APPS) == set(WORKERS) == set(EXPECTED) == {*Name} - {Name.ALL}
+    # The worker of the memory reads Postgres only, and is no Faust app.
+    assert {*APPS, MEMORY} == {*ALL_WORKERS} == {*EXPECTED, MEMORY} == {*Name} - {Name.ALL}
 
 
 def test_each_has_one_agent_on_one_topic_in_a_group_of_its_own(app: App, name: str) -> None:

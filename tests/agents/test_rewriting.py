@@ -1,4 +1,4 @@
-"""A table appended again whole: who has none of it reads the changelog from there on."""
+"""A table appended again whole: a worker without it reads the changelog from there on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def restored(world: World, begin: int) -> dict[bytes, bytes | None]:
     return {key: value for key, value in dict(world.log[begin:]).items() if value is not None}
 
 
-def test_what_is_before_the_rewrite_need_not_be_read() -> None:
+def test_records_before_the_rewrite_need_not_be_read() -> None:
     world = World()
     writer = CheckpointWriter(world, 0)
 
@@ -38,7 +38,7 @@ def test_what_is_before_the_rewrite_need_not_be_read() -> None:
     assert restored(world, 3) == world.table
 
 
-def test_who_is_behind_another_owner_rewrites_nothing() -> None:
+def test_an_owner_behind_another_rewrites_nothing() -> None:
     world = World()
     writer = CheckpointWriter(world, 0)
 
@@ -56,7 +56,7 @@ def test_who_is_behind_another_owner_rewrites_nothing() -> None:
     run(body())
 
 
-def test_who_loses_the_partition_meanwhile_does_not_call_it_whole() -> None:
+def test_an_owner_that_loses_the_partition_does_not_mark_it_complete() -> None:
     world = World()
     writer = CheckpointWriter(world, 0)
 

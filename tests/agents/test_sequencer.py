@@ -65,7 +65,7 @@ def test_offsets_without_a_record_are_no_gap() -> None:
     assert source.sought == []
 
 
-def test_what_the_broker_no_longer_has_is_passed_over() -> None:
+def test_deleted_records_are_skipped() -> None:
     source = Source(earliest=15)
     assert admit(source, batch(15, 20)) == [True]
     assert source.sought == []

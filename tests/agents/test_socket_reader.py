@@ -54,7 +54,7 @@ def test_it_reads_what_asyncio_reads(pieces: list[bytes], sizes: list[int]) -> N
     asyncio.run(both())
 
 
-def test_what_was_to_come_and_will_not_is_said() -> None:
+def test_a_read_fails_with_a_broken_connection() -> None:
     async def broken() -> None:
         reader = piece_reader()
         waiting = asyncio.create_task(reader.readexactly(4))

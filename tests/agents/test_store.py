@@ -46,7 +46,7 @@ def test_write_get_delete(opened: Open) -> None:
     assert (store.get_row(P, b"a"), store.get_row(P, b"b")) == (None, b"3")
 
 
-def test_it_says_how_far_it_came_where_it_is_open(opened: Open) -> None:
+def test_progress_is_reported_once_it_is_open(opened: Open) -> None:
     store = opened()
     assert store.restored_offsets() == {}
     store.write_rows(P, [(b"a", b"1")], 10)

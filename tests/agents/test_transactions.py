@@ -118,7 +118,7 @@ def ours(log: Log, begin: int, size: int) -> tuple[Seen, list[RecordBatch]]:
         result, state = fetched(log, position, size)
         batch = to_record_batch(result)
         if batch is None:
-            assert state.position == position, "the position moved, and nobody was told"
+            assert state.position == position, "the position moved without a notification"
             break
         assert (batch.begin, batch.end) == (position, state.position)
         assert batch.lag == log.end - batch.end
@@ -172,7 +172,7 @@ def test_a_batch_that_compaction_emptied_is_a_batch_without_records() -> None:
     asyncio.run(body())
 
 
-def test_what_an_open_transaction_holds_back_is_not_behind() -> None:
+def test_records_held_back_by_a_transaction_are_not_lag() -> None:
     async def body() -> None:
         result, state = fetched(write([data(NO_PRODUCER, 1)], first=0), 0, 1)
         state.highwater, state.lso = 500, 1

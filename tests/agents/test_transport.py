@@ -61,13 +61,13 @@ def test_records_of_other_topics_stay_messages_of_their_own() -> None:
     assert (tp, len(message.value)) == (FIRST, 2)
 
 
-def test_what_is_fetched_again_is_not_dropped_as_read() -> None:
+def test_refetched_records_are_not_dropped_as_read() -> None:
     consumer = Fetching()
     messages(consumer)
     assert FIRST not in consumer._read_offset  # of the others Faust does not ask
 
 
-def test_what_was_fetched_while_partitions_went_is_dropped() -> None:
+def test_records_fetched_during_a_revocation_are_dropped() -> None:
     assert messages(Fetching(generation_then=2)) == []
 
 

@@ -47,7 +47,7 @@ def test_a_line_is_found_exactly(slope: float, start: float, count: int) -> None
     assert found.error == pytest.approx(0, abs=1e-6)
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+def test_the_interval_has_its_nominal_coverage() -> None:
     draw, held = Random(5), 0
     for _ in range(300):
         found = trend([(float(x), 0.01 * x + draw.gauss(0, 1)) for x in range(300)])
@@ -106,7 +106,9 @@ def test_a_backlog_is_shared_when_each_worker_owns_partitions() -> None:
     assert not shared([first], 2), "one has not answered"
     assert shared([first, second._replace(events=0)], 2)
     assert not shared([first, second._replace(applied={})], 2)
-    assert not shared([first, second._replace(applied={1: 5, 2: 5})], 2), "one tells of before"
+    assert not shared([first, second._replace(applied={1: 5, 2: 5})], 2), (
+        "one covers the time before"
+    )
 
 
 def test_all_is_through_when_every_partition_is_at_its_end() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from math import sqrt
+from random import Random
 from statistics import fmean
 
 import pytest
 
 from bench.learn import decide, rare, recovered, share
-from bench.support.trace_share import hindsight, predictions
+from bench.support.trace_share import hindsight, predictions, with_evidence
 from bench.support.worlds import WORLDS, BenchWorld, calibrated, sparse
-from demo.traces import AgentRun, Step
+from demo.traces import Step, TraceRun
 from learners.constant import Always, Never
 from learners.registry import DEFAULT, policy
 
@@ -57,7 +58,7 @@ def test_recovery_is_a_share_of_what_was_before() -> None:
 
 def test_a_run_is_guessed_tool_by_tool() -> None:
     steps = tuple(Step(tool) for tool in ("a", "b", "c"))
-    runs = [AgentRun("s", "d", "m", str(n), None, steps) for n in range(6)]
+    runs = [TraceRun("s", "d", "m", str(n), None, steps) for n in range(6)]
     judged = predictions(runs, 0, 0.6)
     last = judged[-1]
     assert last.paths[:2] == ("default", "d")
@@ -65,3 +66,24 @@ def test_a_run_is_guessed_tool_by_tool() -> None:
     assert {each.paths[2] for each in judged} >= {"d/", "d/a", "d/b"}
     assert fmean(each.outcome.correct for each in judged[-6:]) == 1.0
     assert hindsight(judged) > 0
+
+
+def test_evidence_moves_a_confidence_towards_the_shorter_context() -> None:
+    assert with_evidence(0.9, 0.5, 0) == 0.5
+    assert with_evidence(0.9, 0.5, 1) == pytest.approx(0.7)
+    assert with_evidence(0.9, 0.5, 999) == pytest.approx(0.9, abs=1e-3)
+
+
+def test_evidence_changes_confidences_after_few_tries_only() -> None:
+    draw = Random(4)
+    runs = [
+        TraceRun("s", "d", "m", str(n), None, tuple(Step(draw.choice("ab")) for _ in range(6)))
+        for n in range(40)
+    ]
+    plain, moved = (predictions(runs, 0, 0.7, evidence=each) for each in (False, True))
+    assert [each.paths for each in plain] == [each.paths for each in moved]
+    assert [each.outcome.correct for each in plain] == [each.outcome.correct for each in moved]
+    apart = [abs(a.outcome.confidence - b.outcome.confidence)
+             for a, b in zip(plain, moved, strict=True)]  # fmt: skip
+    assert max(apart[:20]) > 0.05
+    assert max(apart[-20:]) < 0.05

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cli.support.output import say, show_table
+from cli.support.output import echo, show_table
 from tests.chaos import agreement, broker_away, killing, outage, sustained
 from tests.chaos.chaos import Plan, Report, run
 from tests.chaos.faults import FAULTS
@@ -50,19 +50,19 @@ def _run(given: argparse.Namespace, folder: Path) -> int:
     """Run what was asked for; everything that goes wrong there counts."""
     rate = given.events_per_s
     if given.sustained:
-        print(json.dumps(sustained.run(folder, say)))
+        print(json.dumps(sustained.run(folder, echo)))
         return 0
     if given.agreement:
         plan = agreement.Agreement(given.events, given.kills, rate, given.seed)
-        compared = agreement.run(folder, "apache", plan, say)
+        compared = agreement.run(folder, "apache", plan, echo)
         print(json.dumps(compared))
         return int(agreement.wrong(compared))
     if given.kill_clients:
-        found = killing.run(folder, given.kill_clients, rate, given.seed, say)
+        found = killing.run(folder, given.kill_clients, rate, given.seed, echo)
     elif given.broker_away:
-        found = broker_away.run(folder, given.broker_away, rate, say)
+        found = broker_away.run(folder, given.broker_away, rate, echo)
     elif given.postgres_away:
-        found = outage.run(folder, given.postgres_away, rate, say)
+        found = outage.run(folder, given.postgres_away, rate, echo)
     else:
         return _chaos(given, folder)
     print(json.dumps(found))
@@ -78,7 +78,7 @@ def _chaos(given: argparse.Namespace, folder: Path) -> int:
         names=given.fault or list(FAULTS),
         faults_per_round=min(3, len(given.fault or FAULTS)),
     )
-    report = run(plan, folder, say)
+    report = run(plan, folder, echo)
     _table(report)
     summary = report.as_json()
     print(json.dumps(summary))

@@ -43,7 +43,7 @@ LEARNERS = (
 )
 """Chosen one after the other: pattern and policy."""
 
-Say = Callable[[str], None]
+Echo = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Agreement:
     seed: int = 1
 
 
-def run(folder: Path, broker: str, plan: Agreement, say: Say) -> dict[str, Any]:
+def run(folder: Path, broker: str, plan: Agreement, echo: Echo) -> dict[str, Any]:
     """Run it on a system of its own; return what was compared. `broker`: embedded or apache."""
     config = StackConfig(data=folder / "system", kafka=broker)
-    with System(config, partitions=4, say=say) as system:
-        world = _World(system, plan, folder, say)
+    with System(config, partitions=4, echo=echo) as system:
+        world = _World(system, plan, folder, echo)
         begun = time.monotonic()
         world.live()
         live_s = time.monotonic() - begun
@@ -76,8 +76,8 @@ def run(folder: Path, broker: str, plan: Agreement, say: Say) -> dict[str, Any]:
 
 
 class _World:
-    def __init__(self, system: System, plan: Agreement, folder: Path, say: Say) -> None:
-        self._system, self._plan, self._folder, self._say = system, plan, folder, say
+    def __init__(self, system: System, plan: Agreement, folder: Path, echo: Echo) -> None:
+        self._system, self._plan, self._folder, self._echo = system, plan, folder, echo
         self._draw = random.Random(plan.seed)
         self.killed = self.wiped = 0
 
@@ -167,7 +167,7 @@ class _World:
         return asyncio.run(read())
 
     def compared(self) -> dict[str, Any]:
-        """Compare what is served with what `headstart replay` says, and rows by `verify`.
+        """Compare what is served with the output of `headstart replay`, and rows by `verify`.
 
         Again where the log went on meanwhile: a default may come when all events are in.
         """
@@ -198,7 +198,7 @@ class _World:
             if any(served[place].get(name) != value for name, value in replayed[place].items())
         ]
         for place in differing[:5]:
-            self._say(f"served {served[place]}, replayed {replayed[place]}")
+            self._echo(f"served {served[place]}, replayed {replayed[place]}")
         at = self._system.addresses
         verified = self._command("verify", "--postgres", at.postgres, "--redis", at.redis)
         return {
@@ -213,7 +213,7 @@ class _World:
         }
 
     def _command(self, *words: str) -> dict[str, Any]:
-        """Run a command beside the system; return what it says."""
+        """Run a command beside the system; return its output."""
         named = {name: value for name, value in os.environ.items() if "HEADSTART_" not in name}
         line = command_line(*words, "--kafka", self._system.addresses.kafka)
         process = subprocess.Popen([*line, "--json"], stdout=subprocess.PIPE, env=named)
@@ -222,10 +222,10 @@ class _World:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.2)
         assert process.stdout is not None
-        said = process.stdout.read()
+        output = process.stdout.read()
         process.stdout.close()
-        assert said, f"{words}: exit code {process.returncode}"
-        found: dict[str, Any] = json.loads(said)
+        assert output, f"{words}: exit code {process.returncode}"
+        found: dict[str, Any] = json.loads(output)
         return found
 
 

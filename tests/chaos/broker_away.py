@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from tests.chaos.chaos import QUIET_S, Say
+from tests.chaos.chaos import QUIET_S, Echo
 from tests.chaos.checker import _whole_lines
 from tests.chaos.executor import Work, command
 from tests.chaos.services import services
@@ -37,7 +37,7 @@ class Arrived:
     disordered: int
 
 
-def run(folder: Path, away_s: float, events_per_s: float, say: Say) -> dict[str, Any]:
+def run(folder: Path, away_s: float, events_per_s: float, echo: Echo) -> dict[str, Any]:
     """Kill the broker for `away_s` seconds while executors emit; return the figures."""
     kafka = services(folder / "services")["kafka"]
     address = kafka.start()
@@ -48,7 +48,7 @@ def run(folder: Path, away_s: float, events_per_s: float, say: Say) -> dict[str,
         try:
             time.sleep(QUIET_S)
             kafka.kill()
-            say(f"the broker is gone for {away_s:.0f} s")
+            echo(f"the broker is gone for {away_s:.0f} s")
             time.sleep(away_s)
             kafka.start()
             time.sleep(QUIET_S)
@@ -108,7 +108,7 @@ def _taken(works: Sequence[Work]) -> dict[str, float]:
     """Return quantiles, in ms, of `emit()` and of the bare writes that took turns with it.
 
     `over_10_ms` counts those that took longer; `waited` those of them that waited for something.
-    The others never stopped: the scheduler gave the processor to somebody else.
+    The others never stopped: the scheduler gave the processor to other processes.
     """
     found = [json.loads(Path(work.timings).read_text()) for work in works]
     # The first of each process opens its spool and starts a thread.

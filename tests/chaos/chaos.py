@@ -26,7 +26,7 @@ QUIET_S = 3.0
 DRAIN_S = 180.0
 RECOVERY_PATIENCE_S = 60.0
 
-Say = Callable[[str], None]
+Echo = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,20 @@ def _p95(values: Sequence[float]) -> float:
     return statistics.quantiles(values, n=20, method="inclusive")[18]
 
 
-def run(plan: Plan, folder: Path, say: Say) -> Report:
+def run(plan: Plan, folder: Path, echo: Echo) -> Report:
     """Run every round on one world; then replay the whole log against what it holds."""
     report, draw = Report(), random.Random(plan.seed)
     names = list(plan.names)
     order: list[str] = []
     with World(folder) as world:
-        say(f"running on {world.addresses.kafka}; faults from seed {plan.seed}")
+        echo(f"running on {world.addresses.kafka}; faults from seed {plan.seed}")
         for number in range(plan.rounds):
             while len(order) < plan.faults_per_round:
                 order += draw.sample(names, len(names))
             faults = [order.pop() for _ in range(plan.faults_per_round)]
-            _round(world, plan, number, faults, draw, report, say)
-        say("replaying the whole log")
-        report.verify = _verify(world, say)
+            _round(world, plan, number, faults, draw, report, echo)
+        echo("replaying the whole log")
+        report.verify = _verify(world, echo)
     return report
 
 
@@ -100,7 +100,7 @@ def _round(
     faults: Sequence[str],
     draw: random.Random,
     report: Report,
-    say: Say,
+    echo: Echo,
 ) -> None:
     tenant, journal = f"round-{number}", world.folder / f"journal-{number}"
     journal.mkdir()
@@ -110,7 +110,7 @@ def _round(
         world.start_executors(tenant, journal, plan.events_per_s)
         world.sleep(QUIET_S)
         for place, name in enumerate(faults):
-            _strike(world, name, draw, flow, report, say)
+            _strike(world, name, draw, flow, report, echo)
             world.sleep(
                 max(0.0, begun + plan.round_s * (place + 1) / len(faults) - time.monotonic())
             )
@@ -121,11 +121,11 @@ def _round(
     report.rounds.append(checked)
     if not checked.ok:
         report.blamed.update(faults)
-    say(f"round {number + 1} of {plan.rounds} ({', '.join(faults)}): {checked}, {left} left")
+    echo(f"round {number + 1} of {plan.rounds} ({', '.join(faults)}): {checked}, {left} left")
 
 
 def _strike(
-    world: World, name: str, draw: random.Random, flow: Flow, report: Report, say: Say
+    world: World, name: str, draw: random.Random, flow: Flow, report: Report, echo: Echo
 ) -> None:
     since = time.time_ns() // 1_000_000
     FAULTS[name](world, draw)
@@ -133,7 +133,7 @@ def _strike(
         # Looking after the workers is what brings them back.
         recovered = _wait_fresh(world, flow, since)
         report.recoveries[name].append(recovered)
-        say(f"{name}: thresholds flow again everywhere after {recovered:.1f} s")
+        echo(f"{name}: thresholds flow again everywhere after {recovered:.1f} s")
     report.done[name] += 1
 
 
@@ -144,10 +144,10 @@ def _wait_fresh(world: World, flow: Flow, since_ms: int) -> float:
     return time.time() - since_ms / 1000
 
 
-def _verify(world: World, say: Say) -> dict[str, int]:
+def _verify(world: World, echo: Echo) -> dict[str, int]:
     at = world.addresses
     config = VerifyConfig(at.kafka, at.postgres, at.redis, LearningConfig(policy(DEFAULT)))
-    found = asyncio.run(verify(config, say))
+    found = asyncio.run(verify(config, echo))
     for each in found.findings.named[:20]:
-        say(str(each))
+        echo(str(each))
     return {"events": found.events, "rows": found.rows, **found.findings.counts}

@@ -79,16 +79,16 @@ def _timed(call: Callable[..., Any], taken: Taken) -> Callable[..., Any]:
     def timed(*arguments: Any, **named: Any) -> Any:
         waited = getrusage(RUSAGE_THREAD).ru_nvcsw
         begun = time.perf_counter_ns()
-        told = call(*arguments, **named)
+        returned = call(*arguments, **named)
         took = time.perf_counter_ns() - begun
         taken.append((took, getrusage(RUSAGE_THREAD).ru_nvcsw - waited))
-        return told
+        return returned
 
     return timed
 
 
 def _emit(emit: Emit, tenant: str, draw: random.Random, number: int) -> Iterator[str]:
-    """Emit one event, or a pair that belongs together; yield each id as soon as it is told."""
+    """Emit one event, or a pair that belongs together; yield each id as soon as it is returned."""
     workflow = f"type-{draw.randrange(WORKFLOWS)}"
     confidence = draw.random()
     if number % 5 == 0:  # a pair that has to be joined

@@ -40,7 +40,7 @@ class Flow:
         self._thread.join(10)
 
     def fresh(self, since_ms: int) -> bool:
-        """Return whether every hash heard of holds something newer than `since_ms`."""
+        """Return whether every announced hash has a value newer than `since_ms`."""
         return bool(self._newest) and min(self._newest.values()) >= since_ms
 
     def stalest_s(self) -> float:
@@ -50,18 +50,20 @@ class Flow:
     def _watch(self) -> None:
         while not self._ended.is_set():
             try:
-                with Redis.from_url(self._url) as redis, redis.pubsub() as heard:
-                    heard.psubscribe(self._pattern)
+                with Redis.from_url(self._url) as redis, redis.pubsub() as subscription:
+                    subscription.psubscribe(self._pattern)
                     while not self._ended.is_set():
-                        message = heard.get_message(ignore_subscribe_messages=True, timeout=_POLL_S)
+                        message = subscription.get_message(
+                            ignore_subscribe_messages=True, timeout=_POLL_S
+                        )
                         if message is not None:
-                            said = json.loads(message["data"])
-                            if isinstance(said, dict):  # overrides: nothing of when
+                            announced = json.loads(message["data"])
+                            if isinstance(announced, dict):  # overrides have no time
                                 continue
                             key = message["channel"]
-                            if key == self._default:  # says something new once a minute at most
+                            if key == self._default:  # changes once a minute at most
                                 continue
-                            newest = max(each["at"] for each in said)
+                            newest = max(each["at"] for each in announced)
                             self._newest[key] = max(newest, self._newest.get(key, 0))
             except (RedisError, OSError):  # it is the one that was killed
                 time.sleep(_POLL_S)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.chaos import DRAIN_S, QUIET_S, Say
+from tests.chaos.chaos import DRAIN_S, QUIET_S, Echo
 from tests.chaos.checker import check
 from tests.chaos.world import EXECUTORS, World
 from topics.catalogue import EVENTS
@@ -21,7 +21,7 @@ TENANT = "killing"
 PATIENCE_S = 60.0
 
 
-def run(folder: Path, times: int, events_per_s: float, seed: int, say: Say) -> dict[str, Any]:
+def run(folder: Path, times: int, events_per_s: float, seed: int, echo: Echo) -> dict[str, Any]:
     """Kill an executor and the shipper `times` times each; return what became of the events."""
     draw, journal = random.Random(seed), folder / "journal"
     with World(folder / "world") as world:
@@ -43,11 +43,11 @@ def run(folder: Path, times: int, events_per_s: float, seed: int, say: Say) -> d
                 # At times within the same instant, at times when the successor is at work.
                 time.sleep(draw.choice((0.0, 0.0, 0.05, 0.5)))
             if done % 10 == 0:
-                say(f"{done} executors and {len(shippers)} shippers killed")
+                echo(f"{done} executors and {len(shippers)} shippers killed")
         world.stop_executors()
         left = world.drain(DRAIN_S)
         checked = check(world.addresses, TENANT, journal, dict(begin))
-    say(f"{checked}")
+    echo(f"{checked}")
     return {
         "executors_killed": times,
         "shippers_killed": len(shippers),
@@ -86,13 +86,13 @@ def wait_for_burst(world: World, journal: Path) -> None:
     before = journal.stat().st_size if journal.exists() else 0
     deadline = time.monotonic() + PATIENCE_S
     while not journal.exists() or journal.stat().st_size == before:
-        assert time.monotonic() < deadline, f"nobody emits: see {world.folder}"
+        assert time.monotonic() < deadline, f"no executor emits: see {world.folder}"
         world.sleep(0.01)
 
 
 def wait_for_another_shipper(world: World, killed: set[int]) -> None:
-    """Wait until somebody ships who was not killed."""
+    """Wait until a shipper runs that was not killed."""
     deadline = time.monotonic() + PATIENCE_S
     while shipper_of(world) in {0, *killed}:
-        assert time.monotonic() < deadline, f"nobody ships: see {world.spool}"
+        assert time.monotonic() < deadline, f"no shipper runs: see {world.spool}"
         world.sleep(0.01)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.system import total_lag
-from tests.chaos.chaos import QUIET_S, Say
+from tests.chaos.chaos import QUIET_S, Echo
 from tests.chaos.checker import check
 from tests.chaos.flow import Flow
 from tests.chaos.world import World
@@ -20,7 +20,7 @@ LOOK_S = 1.0
 DRAIN_S = 600.0
 
 
-def run(folder: Path, away_s: float, events_per_s: float, say: Say) -> dict[str, Any]:
+def run(folder: Path, away_s: float, events_per_s: float, echo: Echo) -> dict[str, Any]:
     """Return the figures: MB of the largest worker, seconds, rows/s while catching up."""
     journal = folder / "journal"
     with World(folder / "world") as world:
@@ -30,12 +30,12 @@ def run(folder: Path, away_s: float, events_per_s: float, say: Say) -> dict[str,
             world.start_executors(TENANT, journal, events_per_s)
             world.sleep(QUIET_S)
             world.services["postgres"].kill()
-            say(f"Postgres is away for {away_s:.0f} s")
+            echo(f"Postgres is away for {away_s:.0f} s")
             largest, stalest = _watch(world, flow, away_s)
             world.services["postgres"].start()
             world.stop_executors()
         behind = _lag(world)
-        say(f"Postgres is back; {behind} records behind")
+        echo(f"Postgres is back; {behind} records behind")
         begun = time.monotonic()
         left = world.drain(DRAIN_S)
         seconds = time.monotonic() - begun

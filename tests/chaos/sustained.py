@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.chaos import Say
+from tests.chaos.chaos import Echo
 from tests.chaos.checker import check
 from tests.chaos.world import World
 from topics.catalogue import EVENTS
@@ -22,14 +22,14 @@ BEHIND_S = 5.0
 DRAIN_S = 120.0
 
 
-def run(folder: Path, say: Say) -> dict[str, Any]:
+def run(folder: Path, echo: Echo) -> dict[str, Any]:
     """Raise the rate step by step until the workers fall behind; return the last one they held."""
     held, steps, rate = 0, [], FIRST_PER_S
     with World(folder / "world") as world:
         while rate <= MOST_PER_S:
             step = _step(world, folder / f"journal-{rate:.0f}", rate)
             steps.append({"asked": rate, **step})
-            say(
+            echo(
                 f"{rate:,.0f} events/s asked, {step['emitted']:,} emitted, {step['behind_s']} s "
                 f"behind; an executor waited {step['queued_s']} s for a processor"
             )
@@ -43,7 +43,7 @@ def _step(world: World, journal: Path, rate: float) -> dict[str, Any]:
     """Return events emitted a second, and how long it took to take in what was left.
 
     And for how long an executor was kept from running: where that is most of the step, the rate
-    says what else ran on the machine, not what the system holds.
+    shows what else ran on the machine, not what the system sustains.
     """
     journal.mkdir()
     tenant = journal.name

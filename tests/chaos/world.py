@@ -40,7 +40,7 @@ class World:
         self.epoch = Epoch(0, 0)
         self.spool = folder / "spool"
         self.executors: dict[int, subprocess.Popen[bytes]] = {}
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self._supervisors: list[Supervisor] = []
         self._started = 0
 
@@ -91,7 +91,7 @@ class World:
     def look_after(self) -> None:
         """Start workers again that ended."""
         for supervisor in self._supervisors:
-            self.said += supervisor.check()
+            self.messages += supervisor.check()
 
     def sleep(self, seconds: float) -> None:
         """Let time pass, looking after the workers."""
@@ -162,7 +162,7 @@ class World:
         self.executors.clear()
 
     def wait_through(self, seconds: float) -> None:
-        """Wait until spools are empty and workers have taken in everything, helping nobody."""
+        """Wait until spools are empty and workers have processed everything; ship nothing."""
         deadline = time.monotonic() + seconds
         while (self._spools() or self._lag()) and time.monotonic() < deadline:
             self.sleep(0.1)

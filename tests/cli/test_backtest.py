@@ -38,20 +38,21 @@ def outcomes(tmp_path: Path) -> Path:
 
 
 def test_outcomes_to_every_output(run: Run, outcomes: Path, tmp_path: Path) -> None:
-    page, rows, told, kept = (tmp_path / name for name in ("r.html", "r.csv", "t", "kept"))
+    page, rows, thresholds, kept = (tmp_path / name for name in ("r.html", "r.csv", "t", "kept"))
     given = ("backtest", "--outcomes", str(outcomes), "default", "--policy", "td", "--json")
-    more = ("--html", page, "--csv", rows, "--thresholds-out", told, "--processes", "1")
+    more = ("--html", page, "--csv", rows, "--thresholds-out", thresholds, "--processes", "1")
     ended = run(*given, *map(str, more), "--resume", str(kept))
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
     assert found["outcomes"] == 300
     assert set(found["policies"]) == {"default", "td"}
+    assert sum(each["outcomes"] for each in found["policies"]["td"]["modes"].values()) == 300
     assert found["policies"]["default"]["learner"] == "hops"
     assert found["conclusion"] in page.read_text()
     own = found["contexts"][0]
     assert own["policies"]["td"]["recall"] == own["policies"]["td"]["hits"] / own["right"]
     assert rows.read_text().startswith("policy,")
-    assert len((told / "td.jsonl").read_text().splitlines()) == 300
+    assert len((thresholds / "td.jsonl").read_text().splitlines()) == 300
     assert kept.exists()
 
 
@@ -60,7 +61,7 @@ def test_outcomes_to_every_output(run: Run, outcomes: Path, tmp_path: Path) -> N
     [
         (("--outcomes", "FILE", "hopps"), "did you mean hops?"),
         (("--outcomes", "FILE", "ema:alpha=7"), "alpha must be 0 to 1"),
-        (("--outcomes", "FILE", "td", "--until", "1000"), "no judged prediction"),
+        (("--outcomes", "FILE", "td", "--until", "2000-01-02"), "no judged prediction"),
         (("--outcomes", "FILE", "td", "--domain", "retail"), "300 filtered out"),
         (("--outcomes", "FILE", "td", "--tenant", "acme"), "leave out --tenant"),
         (("--source", "missing.jsonl", "td"), "missing.jsonl"),
@@ -86,12 +87,12 @@ def events_of(number: int, *kinds: str) -> str:
         "speculation_start": {"prediction": {"tool_id": "find"}},
         "task_complete": {"result": {"gain_ms": 4, "cost_ms": 6}},
     }
-    said = {
+    statement = {
         "tenant": "acme", "workflow_type": "refund", "workflow_id": "w", "task_id": f"t{number}",
         "timestamp": 1_760_000_000_000 + number, "tool_id": "find", "confidence": 0.9,
     }  # fmt: skip
     return "".join(
-        json.dumps({**said, "id": new_id(), "event_type": kind, "data": data[kind]}) + "\n"
+        json.dumps({**statement, "id": new_id(), "event_type": kind, "data": data[kind]}) + "\n"
         for kind in kinds
     )
 
@@ -105,18 +106,25 @@ def test_unjoined_predictions_are_reported(run: Run, tmp_path: Path) -> None:
     lines = [events_of(n, *(ordered if n < 7 else reversed_)) for n in range(10)]
     (tmp_path / "some.jsonl").write_text("".join(lines))
     (tmp_path / "none.jsonl").write_text("".join(lines[7:]))
-    told = (
+    thresholds = (
         "Not judged: 3 unmatched (a completion with no open start before it) and 3 unresolved "
         "(a start with no completion within an hour after it). A file is read in its own order"
     )
     ended = run("backtest", "--source", "some.jsonl", "td", "--json")
     found = json.loads(ended.stdout)
     assert (found["outcomes"], found["read"]["unmatched"], found["read"]["unresolved"]) == (7, 3, 3)
-    assert told in found["conclusion"]
+    assert thresholds in found["conclusion"]
+    relearned = json.loads(run("replay", "--source", "some.jsonl", "--json").stdout)["read"]
+    assert (relearned["unmatched"], relearned["unresolved"]) == (3, 3)
+    assert "not_guessed" not in relearned  # not known there
+    for command in (("backtest", "td"), ("replay",), ("tune",)):
+        ended = run(*command, "--source", "some.jsonl", "--tenant", "nobody")
+        assert ended.returncode == 1
+        assert "--tenant nobody" in ended.stderr
     ended = run("backtest", "--source", "none.jsonl", "td")
     assert ended.returncode == 1
     assert "no judged prediction among them" in ended.stderr
-    assert told in ended.stderr
+    assert thresholds in ended.stderr
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -132,9 +140,9 @@ def test_a_scale_for_an_unguessed_tool_is_a_warning(run: Run, tmp_path: Path, lo
     scales = ("--cost-scale", "search=2", "--gain-scale", "serch=3", "--cost-scale", "1.5")
     ended = run("backtest", "--source", str(file), "td", "--json", *scales)
     assert ended.returncode == 0, ended.stderr
-    said = "serch: scaled, but no prediction is of this tool"
-    assert json.loads(ended.stdout)["read"]["warnings"] == [said]
-    assert said in ended.stderr
+    statement = "serch: scaled, but no prediction is of this tool"
+    assert json.loads(ended.stdout)["read"]["warnings"] == [statement]
+    assert statement in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -142,6 +150,7 @@ def test_a_scale_for_an_unguessed_tool_is_a_warning(run: Run, tmp_path: Path, lo
     [
         ("--since", "99999999999999999999d"),
         ("--until", "99999999d"),
+        ("--since", "1790000000"),
         ("--from-offset", "0:5", "--to-offset", "0:4"),
     ],
 )
@@ -159,7 +168,10 @@ def test_refused_lines_are_reported_if_none_remain(run: Run, tmp_path: Path) -> 
     assert "skipped: partition 0, offset 0: " in ended.stderr
     log = tmp_path / "log.jsonl.zst"
     write(log, 10_000)
-    assert "no records in the range" in run("backtest", "--source", log, "--until", "5").stderr
+    assert (
+        "no records in the range"
+        in run("backtest", "--source", log, "--until", "2000-01-02").stderr
+    )
     assert "no partition 9" in run("backtest", "--source", log, "--from-offset", "9:5").stderr
 
 
@@ -236,9 +248,9 @@ def interrupted(command: list[str], kept: Path, how: signal.Signals) -> bool:
         return begun.wait(60) != 0
 
 
-def _timeless(said: str) -> dict[str, Any]:
+def _timeless(statement: str) -> dict[str, Any]:
     """Return what a backtest found, but for how long it took."""
-    found: dict[str, Any] = json.loads(said)
+    found: dict[str, Any] = json.loads(statement)
     found.pop("seconds", None)
     for own in found["policies"].values():
         own.pop("microseconds_per_update", None)
@@ -258,7 +270,7 @@ def test_two_outputs_at_one_new_name_are_refused(
     assert not (tmp_path / "new.out").exists()
 
 
-def test_tune_says_how_many_predictions_each_part_has(run: Run, tmp_path: Path) -> None:
+def test_tune_reports_the_predictions_of_each_part(run: Run, tmp_path: Path) -> None:
     lines = [
         {"confidence": 0.9, "correct": True, "gain": 9, "cost": 9, "at": 1_760_000_000_000 + n}
         for n in range(0, 10_000, 1_000)

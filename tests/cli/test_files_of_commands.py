@@ -2,7 +2,7 @@
 
 An input is never changed; an output is replaced only by a whole result, where something was found;
 a link, a pipe and a device at its name stay. A command with a new parameter for a file fails
-`test_every_parameter_for_a_file_is_known` until its role is said in `ROLES`.
+`test_every_parameter_for_a_file_is_known` until `ROLES` has its role.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ ROLES: dict[tuple[str, str], str] = {
     ("tune", "source"): "input",
     ("tune", "html"): "output",
     ("experiment", "source"): "input",
+    ("predict evaluate", "runs"): "input",
+    ("predict evaluate", "read_only"): "input",
+    ("predict evaluate", "report"): "output",
     ("export", "source"): "input",
     ("export", "file"): "output",
     ("import", "files"): "input",
@@ -51,6 +54,12 @@ ROLES: dict[tuple[str, str], str] = {
     ("thresholds import", "file"): "input",
     ("thresholds snapshot", "file"): "output",
     ("dead-letters replay", "file"): "input",
+    ("memory backfill", "runs"): "input",
+    ("memory export", "file"): "output",
+    ("memory import", "file"): "input",
+    ("memory evaluate", "runs"): "input",
+    ("memory evaluate", "report"): "output",
+    ("memory graph", "html"): "output",
 }
 """What a parameter is: `kept` is written and read again, `folder` holds outputs."""
 NO_FILES = {"data", "spool", "json", "form"}
@@ -58,15 +67,15 @@ NO_FILES = {"data", "spool", "json", "form"}
 
 
 def parameters() -> Iterator[tuple[Command, str]]:
-    """Every parameter that may name a file: of type Path, or that says so."""
+    """Every parameter that may name a file: of type Path, or by its help."""
     for name, command in commands().items():
         inner = inspect.unwrap(command.callback)
         hints = get_type_hints(inner, include_extras=True)
         for parameter in command.params:
-            said = f"{getattr(parameter, 'help', '')} {parameter.metavar}".lower()
+            text = f"{getattr(parameter, 'help', '')} {parameter.metavar}".lower()
             is_path = "pathlib.Path" in str(hints.get(parameter.name))
             words = ("file", "stdin", "stdout", "standard")
-            if parameter.name not in NO_FILES and (is_path or any(each in said for each in words)):
+            if parameter.name not in NO_FILES and (is_path or any(each in text for each in words)):
                 yield name, parameter.name
 
 
@@ -110,6 +119,7 @@ OUTCOMES = lines(*map(outcome, range(60)))
 EVENTS = lines(*map(event, range(20)))
 RUN = {"trace_id": "t", "id": "r", "run_type": "tool", "name": "a", "start_time": "2026-01-01"}
 NONE_EVENTS = lines({**event(0), "event_type": "user_feedback", "timestamp": 1})
+CALLS = {"steps": [{"tool": "find", "args": {"id": 7}}, {"tool": "book", "args": {}}]}
 NONE_OUTCOMES = b"\n\n"
 JUDGED = ["backtest", "--outcomes", "IN", "fixed", "--processes", "1"]
 
@@ -129,6 +139,14 @@ LOCAL: dict[tuple[str, str], Case] = {
         ["tune", "--source", "IN", "--policy", "fixed", "--policy", "never", "--processes", "1",
          "--html", "OUT"], OUTCOMES, NONE_OUTCOMES, lambda c: c.startswith(b"<!"),
     ),
+    ("predict evaluate", "report"): Case(
+        ["predict", "evaluate", "--runs", "IN", "--quick", "--jobs", "1", "--predictor", "literal",
+         "--report", "OUT"], lines(CALLS), lines({"steps": []}), lambda c: c.startswith(b"<!"),
+    ),
+    ("memory evaluate", "report"): Case(
+        ["memory", "evaluate", "--runs", "IN", "--processes", "1", "--report", "OUT"],
+        lines(CALLS, CALLS), lines({"steps": []}), lambda c: c.startswith(b"<!"),
+    ),
     ("replay", "thresholds_out"): Case(
         ["replay", "--source", "IN", "--thresholds-out", "OUT", "--processes", "1"],
         EVENTS, NONE_EVENTS, is_json,
@@ -145,7 +163,13 @@ SERVED: dict[tuple[str, str], list[str]] = {
     ("demo", "html"): ["demo", "--html", "OUT", "--traces", "IN"],
     ("thresholds export", "file"): ["thresholds", "export", "OUT", "--kafka", "CLOSED"],
     ("thresholds snapshot", "file"): ["thresholds", "snapshot", "OUT", "--kafka", "CLOSED"],
-}
+    ("memory export", "file"): [
+        "memory", "export", "OUT", "--postgres", "postgresql://127.0.0.1:1/none"
+    ],
+    ("memory graph", "html"): [
+        "memory", "graph", "--html", "OUT", "--postgres", "postgresql://127.0.0.1:1/none"
+    ],
+}  # fmt: skip
 """How a command that needs a service fails without one, after its arguments were taken."""
 
 
@@ -219,10 +243,10 @@ def test_standard_output_has_the_output_alone(
 ) -> None:
     case = LOCAL[key]
     assert here(case.words, case.content, name) == 0
-    told = capfdbinary.readouterr()
-    assert told.out
-    assert case.made(told.out)
-    assert told.err
+    captured = capfdbinary.readouterr()
+    assert captured.out
+    assert case.made(captured.out)
+    assert captured.err
     assert here([*case.words, "--json"], case.content, name) == 2
     assert capfdbinary.readouterr().out == b""
     assert stat.S_ISLNK(os.lstat("/dev/stdout").st_mode)
@@ -255,10 +279,10 @@ def test_the_output_is_unchanged_without_a_result(
     content = {"nothing": case.nothing, "broken": b"\xff\xfe{no\n" * 9, "empty": b""}[what]
     assert here(case.words, content, out) == 1
     assert out.read_bytes() == b"before"
-    told = capfd.readouterr()
-    assert told.out == ""
-    assert [each for each in told.err.splitlines() if each.startswith("error: ")]
-    assert "Traceback" not in told.err
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert [each for each in captured.err.splitlines() if each.startswith("error: ")]
+    assert "Traceback" not in captured.err
 
 
 @pytest.mark.parametrize("key", LOCAL, ids=str)
@@ -288,7 +312,7 @@ def test_the_output_is_unchanged_without_services(
 
 
 def test_thresholds_files_are_complete_or_unchanged(here: Here, tmp_path: Path) -> None:
-    folder = tmp_path / "told"
+    folder = tmp_path / "thresholds"
     words = [*JUDGED, "--thresholds-out", str(folder)]
     folder.mkdir()
     (tmp_path / "real").write_bytes(b"before")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
 from cli.main import COMMANDS as PLACES
 from cli.main import whole
@@ -20,8 +21,8 @@ COMMANDS = list(commands())
 
 
 def test_a_command_is_listed_by_the_first_line_of_its_help() -> None:
-    told = {name: command.get_short_help_str(1_000) for name, command in whole().commands.items()}
-    assert {name: place.help for name, place in PLACES.items()} == told
+    listed = {name: command.get_short_help_str(1_000) for name, command in whole().commands.items()}
+    assert {name: place.help for name, place in PLACES.items()} == listed
 
 
 def test_the_commands() -> None:
@@ -37,6 +38,10 @@ def test_the_commands() -> None:
         "import",
         "tune",
         "experiment",
+        "predict evaluate",
+        "predict models",
+        "predict reset",
+        "predict verify",
         "demo",
         "worker",
         "emit",
@@ -59,6 +64,14 @@ def test_the_commands() -> None:
         "learner choose",
         "learner list",
         "memory query",
+        "memory search",
+        "memory evaluate",
+        "memory graph",
+        "memory stats",
+        "memory show",
+        "memory export",
+        "memory import",
+        "memory backfill",
         "config set threshold",
         "config set mode",
         "config unset threshold",
@@ -151,6 +164,19 @@ def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
     assert ended.returncode == 2
     assert "Usage:" in ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("backtest", "--gain", "nan"), ("top", "--every", "inf"),
+     ("config", "set", "threshold", "--speculate", "NaN")],
+)  # fmt: skip
+def test_a_number_must_be_finite(arguments: tuple[str, ...]) -> None:
+    *words, option, _ = arguments
+    command = commands()[tuple(words)]
+    with pytest.raises(typer.BadParameter, match="must be a finite number"):
+        command.make_context(words[-1], list(arguments[len(words) :]))
+    assert option in {name for each in command.params for name in each.opts}
 
 
 @pytest.mark.parametrize(

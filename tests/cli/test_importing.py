@@ -1,4 +1,4 @@
-"""`headstart import`: what it says and leaves behind, and that a backtest reads what it made."""
+"""`headstart import`: its messages and files, and that a backtest reads its output."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_runs_that_a_backtest_finds_by_time(run: Run, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(each) + "\n" for each in entries))
     ended = run("import", "langsmith", "x.jsonl", "--out", "runs.jsonl", "--json")
     assert ended.returncode == 0, ended.stderr
-    assert "not mapped: 24 extra that are no objects (the first: x.jsonl, line 2)" in ended.stderr
+    assert "not mapped: 24 extra that are not objects (the first: x.jsonl, line 2)" in ended.stderr
     found = json.loads(ended.stdout)
     assert (found["runs"], found["calls"]) == (8, 24)
-    assert found["unmapped"]["entries that are no JSON objects"] == 1
+    assert found["unmapped"]["entries that are not JSON objects"] == 1
     given = ("backtest", "--source", "runs.jsonl", "fixed", "--processes", "1", "--json")
     every, later = run(*given), run(*given, "--since", "2025-01-01")
-    assert "say no time" not in later.stderr
+    assert "have no time" not in later.stderr
     counts = [json.loads(ended.stdout)["outcomes"] for ended in (every, later)]
     assert 0 < counts[1] < counts[0]
 
@@ -141,3 +141,15 @@ def test_times_in_another_unit_leave_the_output_unchanged(run: Run, tmp_path: Pa
     assert ended.returncode == 1
     assert "1 start times of tool spans that read as microseconds" in ended.stderr
     assert (tmp_path / "runs.jsonl").read_text() == "before"
+
+
+def test_an_export_without_calls_lists_what_was_found(run: Run, tmp_path: Path) -> None:
+    attribute = {"key": "openinference.span.kind", "value": {"stringValue": "LLM"}}
+    span = {"traceId": "5b8efff798038103d269b633813fc60c", "name": "chat"}
+    spans = [{**span, "attributes": [attribute]}, {**span, "attributes": [attribute]}, span]
+    export = {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
+    (tmp_path / "x.json").write_text(json.dumps(export))
+    ended = run("import", "otlp", "x.json", "--out", "runs.jsonl")
+    assert ended.returncode == 1
+    assert "3 spans that execute no tool; by kind: llm 2, no kind 1; looked for " in ended.stderr
+    assert not (tmp_path / "runs.jsonl").exists()

@@ -46,9 +46,9 @@ def test_nothing_heavy_is_imported(arguments: tuple[str, ...]) -> None:
 def test_completion(shell: str) -> None:
     command = command_line("--show-completion", shell)
     # Else typer looks at the processes above it, and where none is a shell it knows none.
-    told = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    environment = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=told
+        command, capture_output=True, text=True, timeout=120, check=False, env=environment
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "headstart" in ended.stdout or "_COMPLETE" in ended.stdout.upper()

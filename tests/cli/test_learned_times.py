@@ -91,7 +91,7 @@ def test_a_context_that_learned_after_a_pause_is_shown(
     assert total == {"1h": 0, "3h": 1}, "it learned at the end of the gap at the latest"
 
 
-def test_a_note_says_that_times_are_inexact_without_a_broker(
+def test_a_note_reports_inexact_times_without_a_broker(
     run: Callable[..., Ended], stack: Addresses, closed: str, tenant: str
 ) -> None:
     now = time.time_ns() // 1_000_000

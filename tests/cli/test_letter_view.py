@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from cli.data.dead_letter_view import fields, page, row, with_value
 from cli.support.output import (
+    echo,
     json_line,
     printable,
     put,
     put_json,
     report_errors,
-    say,
     show_json,
     show_table,
 )
@@ -60,7 +60,7 @@ def test_output_has_no_terminal_control_characters(raw: bytes | str) -> None:
 def test_names_cannot_control_a_terminal_or_start_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     name = "x\x1b]0;owned\x07\x1b[2J\ny\x9b1m"
     show_table(["tenant"], [[name]])
-    say(f"events of {name}")
+    echo(f"events of {name}")
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 2
     assert all(each.isprintable() or each == "\n" for each in out + err)
@@ -133,7 +133,7 @@ def test_data_lines_have_no_terminal_control_characters(capsys: pytest.CaptureFi
 def test_line_breaks_in_a_name_are_escaped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    say("it comes from evil\ntopic\r\n0:77 is replayed\u2028x\x85y, not replayed")
+    echo("it comes from evil\ntopic\r\n0:77 is replayed\u2028x\x85y, not replayed")
     put("wrong  served  note\nok  redis")
     out, err = capsys.readouterr()
     assert out == "wrong  served  note\\nok  redis\n"

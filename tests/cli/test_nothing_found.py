@@ -1,4 +1,4 @@
-"""A selection that finds nothing ends with exit code 1, and says what matched nothing."""
+"""A selection that finds nothing ends with exit code 1, and names the filters."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def found_in(text: str) -> list[str]:
 
 
 def calls(file: Path) -> Iterator[list[str]]:
-    """Every command that ends by itself; those that show addresses with every form of them."""
+    """Commands that end without a signal; those that show addresses with every form of them."""
     forms = cycle(ADDRESSES.values())
     for path, command in COMMANDS.items():
         if path in SHOW_ADDRESSES:
@@ -165,6 +165,7 @@ def test_long_running_commands_print_no_secret(command: tuple[str, ...], tmp_pat
         assert found_in(log.read_text(errors="replace")) == []
 
 
+@pytest.mark.usefixtures("log_epoch")  # else `up` would create topics with 8 partitions
 def test_up_shows_addresses_without_passwords(
     redis_url: str, kafka: str, postgres_dsn: str, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""What `thresholds show` prints commands no terminal, whatever an override says."""
+"""`thresholds show` prints no terminal control sequences, whatever an override contains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_text_of_an_override_is_printed_safely(capsys: pytest.CaptureFixture[str
     path = "workflow_type=refund"
     override = {"path": "", "tool": HOSTILE, "speculate": 0.9, "by": HOSTILE, "reason": HOSTILE}
     _show_why(explained([None], [override], [path], HOSTILE, 0))
-    told = capsys.readouterr().out
-    assert "override" in told
-    assert all(each.isprintable() or each == "\n" for each in told)
-    assert not any(line.startswith("speculate 0.1") for line in told.splitlines())
+    output = capsys.readouterr().out
+    assert "override" in output
+    assert all(each.isprintable() or each == "\n" for each in output)
+    assert not any(line.startswith("speculate 0.1") for line in output.splitlines())

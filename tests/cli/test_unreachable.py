@@ -86,16 +86,16 @@ def test_up_with_an_unreachable_service(run: Run, closed: str, part: str, tmp_pa
     options = [text for name, value in given.items() for text in (f"--{name}", value)]
     ended = run("up", *options, "--data", str(tmp_path / "data"))
     assert (ended.returncode, ended.stdout) == (1, "")
-    said = ended.stderr.splitlines()
-    assert said[0] == "starting broker, Postgres and Redis"
-    assert len(said) == 2, ended.stderr
-    assert closed in said[1]
-    assert "start it" in said[1]
+    lines = ended.stderr.splitlines()
+    assert lines[0] == "starting broker, Postgres and Redis"
+    assert len(lines) == 2, ended.stderr
+    assert closed in lines[1]
+    assert "start it" in lines[1]
 
 
 @pytest.mark.parametrize("name", ["thresholds", "episodes"])
 def test_a_worker_waits_with_back_off(closed: str, name: str, tmp_path: Path) -> None:
-    """It says each time what is missing, waits longer and longer, and ends when it is asked."""
+    """It logs each time what is missing, waits longer and longer, and ends on a signal."""
     log = tmp_path / "log"
     argv = command_line("worker", name, "--kafka", closed)
     with log.open("wb") as output:
@@ -112,8 +112,8 @@ def test_a_worker_waits_with_back_off(closed: str, name: str, tmp_path: Path) ->
             meanwhile=check,
             seen=log.read_text,
         )
-        said = [line for line in log.read_text().splitlines() if "worker.retrying" in line]
-        for line, pause in zip(said, ("0.5", "1.0", "2.0"), strict=False):
+        lines = [line for line in log.read_text().splitlines() if "worker.retrying" in line]
+        for line, pause in zip(lines, ("0.5", "1.0", "2.0"), strict=False):
             assert closed in line
             assert BROKER in line.lower()
             assert f"retry_s={pause}" in line

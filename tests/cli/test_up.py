@@ -1,4 +1,4 @@
-"""What `headstart up` accepts: anything else is wrong usage, said before anything starts."""
+"""The options that `headstart up` accepts: others are wrong usage, before anything starts."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_one_port_for_two_services(first: str, second: str) -> None:
     call = ["up", f"--{first}-port=5999", f"--{second}-port=5999"]
     ended = CliRunner().invoke(whole(), call)
     assert ended.exit_code == 2
-    said = " ".join(ended.output.replace("│", "").split())
-    assert "two services were given one port" in said
-    assert f"--{first}-port and --{second}-port are both 5999" in said
+    message = " ".join(ended.output.replace("│", "").split())
+    assert "two services were given one port" in message
+    assert f"--{first}-port and --{second}-port are both 5999" in message
 
 
 def test_the_port_of_an_external_service_is_ignored() -> None:
@@ -102,10 +102,10 @@ def test_valid_values_of_a_service(part: str, value: str) -> None:
 def test_the_command_names_the_option_and_what_it_accepts(run: Run) -> None:
     ended = run("up", "--postgres", "apache:hush-hush")
     assert (ended.returncode, ended.stdout) == (2, "")
-    said = " ".join(ended.stderr.replace("│", "").split())
-    assert "--postgres" in said
-    assert "embedded, or a DSN: postgresql://" in said
-    assert "hush-hush" not in said
+    message = " ".join(ended.stderr.replace("│", "").split())
+    assert "--postgres" in message
+    assert "embedded, or a DSN: postgresql://" in message
+    assert "hush-hush" not in message
 
 
 @pytest.mark.parametrize("kafka", ["broker:99999", "a:9092,b:0"])

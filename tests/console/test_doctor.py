@@ -23,7 +23,7 @@ from console.inspection.doctor.run import HERE, diagnose
 from console.inspection.target import InspectionTarget
 from console.inspection.workers import find_workers
 from deploy.local import Addresses
-from headstart.keys import MODES, PUBLISHED, modes_key
+from headstart.keys import MODES, PUBLISHED, model_key, modes_key
 from processing.worker_report import Report, encode_report
 from sinks.postgres.migrate import migrate, read_migrations
 from topics.catalogue import DEAD_LETTERS, HANDLED, THRESHOLDS, TOPICS
@@ -102,6 +102,16 @@ def test_modes_of_another_redis_type(target: InspectionTarget) -> None:
             one(wrong(target), "redis", "WRONGTYPE", "everybody")
         finally:
             redis.delete(MODES)
+
+
+def test_models_later_than_the_log(target: InspectionTarget) -> None:
+    key = model_key("acme", "refund")
+    with Redis.from_url(target.redis) as redis:
+        redis.hset(key, mapping={"version": "9999999999:5", "snapshot": "?"})
+        try:
+            one(wrong(target), "served", "later than the log", "refund of tenant acme")
+        finally:
+            redis.delete(key)
 
 
 def test_unpublished_modes(target: InspectionTarget) -> None:

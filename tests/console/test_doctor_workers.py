@@ -55,5 +55,15 @@ def test_the_command_exits_with_1(target: InspectionTarget, tmp_path: Path, run:
     services = ("--kafka", target.kafka, "--postgres", target.postgres, "--redis", target.redis)
     ended = run("doctor", *services, "--data", str(tmp_path))
     assert (ended.returncode, ended.stderr) == (1, "errors: 1, warnings: 0\n"), ended.stdout
-    said = "error    workers    episodes-0 has ended: setting learner: there is no policy 'x'"
-    assert said in ended.stdout
+    message = "error    workers    episodes-0 has ended: setting learner: there is no policy 'x'"
+    assert message in ended.stdout
+
+
+def test_values_of_an_earlier_log_epoch_are_not_those_of_another_program() -> None:
+    def noted(**repaired: int) -> list[str]:
+        report = Report(worker="thresholds", pid=1, at=1, ready=True, repaired=repaired)
+        found = check_workers([replace(WORKS, report=report)], DATA)
+        return [each.what for each in found if each.level == "warning"]
+
+    assert noted(outdated=58) == []
+    assert noted(outdated=58, unknown=2) == ["thresholds-0: replaced 2 values in Redis (unknown 2)"]

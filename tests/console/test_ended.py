@@ -16,7 +16,7 @@ ENDS = (
     "2026-11-26T23:22:34.319+00:00 ERROR   worker.failed where=log "
     'error="LogLost: the \\"log\\" ended" traceback="agents.health.log_epoch_watch.LogLost: x"'
 )
-SAID = "error: thresholds-0 was learned with 8 partitions, and the topic has 4"
+MESSAGE = "error: thresholds-0 was learned with 8 partitions, and the topic has 4"
 JSON = '{"time":"t","level":"error","event":"worker.failed","where":"log","error":"LogLost: gone"}'
 
 TRACEBACK = [
@@ -32,7 +32,7 @@ FAULT = "error: this is a fault of Headstart; please report it with the lines ab
     [
         ([STARTS, ENDS], 'has ended: LogLost: the "log" ended'),
         ([STARTS, JSON], "has ended: LogLost: gone"),
-        ([STARTS, ENDS, SAID], f"has ended: {SAID.removeprefix('error: ')}"),
+        ([STARTS, ENDS, MESSAGE], f"has ended: {MESSAGE.removeprefix('error: ')}"),
         ([ENDS, STARTS, "some other line"], "has ended"),  # it was killed
         ([STARTS, *TRACEBACK], "has ended: ImportError: no module named x"),
         ([STARTS, *TRACEBACK, "", FAULT], "has ended: ImportError: no module named x"),

@@ -1,4 +1,4 @@
-"""What `thresholds show` explains is what a reader is told, asked for once."""
+"""`thresholds show` explains what a reader receives, with one request."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def test_the_explanation_equals_a_readers_threshold(
         redis.hset(redis_key("t", "refund"), field, json.dumps(stored))
     with Thresholds(target.redis, timeout_s=30.0) as reader:
         context = {"tenant": "t", "workflow_type": "refund", "domain": "retail", "user_id": "u7"}
-        told = reader.get(context, tool="pay")
+        answer = reader.get(context, tool="pay")
     found = ask(target)
-    assert found.threshold == told._replace(age_s=0.0)
+    assert found.threshold == answer._replace(age_s=0.0)
     assert [level.path for level in found.levels if level.answers] == [
-        path for path in PATHS if path == told.level
+        path for path in PATHS if path == answer.level
     ]
     assert list(sentences(found))
 
@@ -95,12 +95,12 @@ def test_a_tenants_default_answers_without_a_level(target: InspectionTarget, red
     try:
         with Thresholds(target.redis, timeout_s=30.0) as reader:
             context = {"tenant": "t", "workflow_type": "refund", "domain": "retail"}
-            told = reader.get(context, tool="pay")
+            answer = reader.get(context, tool="pay")
         found = ask(target)
     finally:
         redis.delete(redis_key("t", ""))
-    assert (told.speculate, told.level, told.outcomes) == (0.8, DEFAULT_PATH, 9)
-    assert found.threshold == told._replace(age_s=0.0)
+    assert (answer.speculate, answer.level, answer.outcomes) == (0.8, DEFAULT_PATH, 9)
+    assert found.threshold == answer._replace(age_s=0.0)
     assert found.metrics is None
     assert any("other workflow types" in each for each in sentences(found))
 
@@ -142,7 +142,7 @@ def test_sentences_give_the_reasons(target: InspectionTarget, redis: Any) -> Non
         ({"cost": 0.0}, "cost"),
     ],
 )
-def test_it_says_where_a_gain_that_is_not_logged_comes_from(
+def test_the_origin_of_a_gain_that_is_not_logged_is_explained(
     stakes: dict[str, float], unknown: str
 ) -> None:
     found = explained([value(0.8, **stakes)], None, PATHS[:1], None, NOW)

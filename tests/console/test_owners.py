@@ -1,4 +1,4 @@
-"""Records that wait where no member of the group owns the partition are told in plain words."""
+"""Records that wait in a partition without an owner in the group are reported."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from topics.kafka.groups import GroupState, describe_groups
 LAG = GroupLag(EPISODES_GROUP, EVENTS.name, {0: 0, 1: 4, 2: 5})
 
 
-def told(state: GroupState | None, lag: GroupLag = LAG) -> list[str]:
+def messages(state: GroupState | None, lag: GroupLag = LAG) -> list[str]:
     states = {} if state is None else {lag.group: state}
     return [each.what for each in without_owner([lag], states)]
 
 
 def test_a_group_without_members() -> None:
-    (found,) = told(GroupState(0))
+    (found,) = messages(GroupState(0))
     assert found == (
         "group headstart-episodes has no member: no worker takes in the 9 records of "
         "headstart.events that wait"
@@ -35,23 +35,23 @@ def test_a_group_without_members() -> None:
 
 def test_a_partition_that_no_member_owns() -> None:
     state = GroupState(2, {EVENTS.name: frozenset({0, 1})})
-    (found,) = told(state)
+    (found,) = messages(state)
     assert found == (
         "no member of group headstart-episodes owns partition 2 of headstart.events, where "
         "5 records wait"
     )
-    assert len(told(GroupState(1, {"other": frozenset({1, 2})}))) == 1
+    assert len(messages(GroupState(1, {"other": frozenset({1, 2})}))) == 1
 
 
 @pytest.mark.parametrize(
     "state", [None, GroupState(1), GroupState(2, {EVENTS.name: frozenset({1, 2})})]
 )
 def test_owned_and_unknown_partitions_are_no_problem(state: GroupState | None) -> None:
-    assert told(state) == []
+    assert messages(state) == []
 
 
 def test_no_waiting_records() -> None:
-    assert told(GroupState(0), GroupLag(EPISODES_GROUP, EVENTS.name, {0: 0})) == []
+    assert messages(GroupState(0), GroupLag(EPISODES_GROUP, EVENTS.name, {0: 0})) == []
 
 
 async def _send(kafka: str) -> None:

@@ -27,14 +27,16 @@ def test_services_without_workers(run: Any, where: Any) -> None:
     ended = run("status", *where)
     assert (ended.returncode, ended.stderr) == (1, "")
     first, *rows = ended.stdout.splitlines()
-    assert first == "UNHEALTHY  no worker episodes; no worker thresholds; no worker history"
+    missing = ("episodes", "thresholds", "history", "predictions")
+    assert first == f"UNHEALTHY  {'; '.join(f'no worker {name}' for name in missing)}"
     assert [row.split()[0] for row in rows[1:4]] == ["kafka", "postgres", "redis"]
     ended = run("status", "--no-workers", "--json", *where)
     assert (ended.returncode, ended.stderr) == (0, "")
     found = json.loads(ended.stdout)
     assert (found["healthy"], found["reasons"]) == (True, [])
-    assert found["lag"] == {f"headstart-{name}": {"0": 0, "1": 0, "2": 0} for name in
-                            ("episodes", "thresholds", "history")}  # fmt: skip
+    expected = {f"headstart-{name}": {"0": 0, "1": 0, "2": 0} for name in missing}
+    assert found["lag"] == expected | {"headstart-memory": {"0": 0}}
+    assert found["memory"] == {"rows": 0, "oldest_s": 0}
 
 
 @pytest.mark.parametrize("contexts", [False, True])

@@ -1,4 +1,4 @@
-"""What is seen of a system, and what is made of it: laws of the parts that ask nobody."""
+"""Snapshots of a system, and views of them: laws of the parts without I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from agents.health.http import serving
 from cli.support.terminal import draws, only_ascii
 from console.inspection.health import STILL_S, assess
-from console.inspection.lag import LogState, SinkProgress
+from console.inspection.lag import GroupLag, LogState, SinkProgress
 from console.inspection.learned import LearnedContext, LearnedSummary, summed
 from console.inspection.services import ServiceAnswer
 from console.inspection.snapshot import SystemSnapshot
@@ -27,7 +27,7 @@ from console.inspection.sparkline import ASCII, BLOCKS, plot, sparkline
 from console.inspection.text_view import columns_of, plain_line, screen
 from console.inspection.trends import Trends
 from console.inspection.workers import Worker, ask_workers, find_workers
-from processing.worker_report import Report, encode_report
+from processing.worker_report import ALL_WORKERS, Report, encode_report
 from topics.catalogue import (
     DEAD_LETTERS,
     EPISODES_GROUP,
@@ -35,12 +35,13 @@ from topics.catalogue import (
     EVENTS,
     HANDLED,
     HISTORY_GROUP,
+    SPANS_GROUP,
     THRESHOLDS,
 )
 from topics.kafka.admin import TopicState
 from topics.kafka.transactions import LONG_S, OpenTransaction
 
-NAMES = ("episodes", "thresholds", "history")
+NAMES = ("episodes", "thresholds", "history", "predictions")
 SERVICES = tuple(ServiceAnswer(name, "a:1") for name in ("kafka", "postgres", "redis"))
 numbers = st.lists(st.floats(0, 1), max_size=200)
 
@@ -152,6 +153,39 @@ def test_an_ended_worker_is_no_problem_if_another_of_its_name_runs() -> None:
     assert assess(look(workers=tuple(others))).healthy
 
 
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"running": False, "ended_by": "no topic"}, "worker spans has ended: no topic"),
+        (
+            {"report": {"reason": "no topic x", "waits_for": ("kafka",)}},
+            "waits for kafka: no topic",
+        ),
+        ({"silent_s": 60.0}, "worker spans has not reported for 60 s"),
+    ],
+)
+def test_an_optional_worker_is_assessed_where_it_was_found(more: dict[str, Any], why: str) -> None:
+    verdict = assess(look(workers=(*look().workers, worker("spans", **more))))
+    assert not verdict.healthy
+    assert why in str(verdict)
+    assert assess(look(workers=(*look().workers, worker("spans")))).healthy
+
+
+@pytest.mark.parametrize("ended", ALL_WORKERS)
+def test_no_worker_that_ended_is_healthy(ended: str) -> None:
+    workers = [worker(name, running=name != ended) for name in ALL_WORKERS]
+    assert f"worker {ended} has ended" in str(assess(look(workers=tuple(workers))))
+
+
+def test_the_lag_of_an_optional_worker_counts() -> None:
+    spans = worker("spans", report={"lag": {0: 3, 1: 4}})
+    seen = look(workers=(*look().workers, spans))
+    assert (seen.groups[-1].group, seen.groups[-1].lag, seen.lag) == (SPANS_GROUP, {0: 3, 1: 4}, 7)
+    asked = replace(log(10, 10), further=(GroupLag(SPANS_GROUP, "otlp_spans", {0: 9}),))
+    assert replace(seen, log=asked).lag == 9, "the broker knows better than the worker's report"
+    assert [each.topic for each in replace(seen, log=asked).groups][-1] == "otlp_spans"
+
+
 def test_waiting_records_without_progress() -> None:
     seen = course(look(0.0, learned=4), look(STILL_S + 1, learned=4))
     assert not assess(look(learned=4), still_s=seen.still_s).healthy
@@ -209,6 +243,28 @@ def test_workers_are_found_by_their_files(tmp_path: Path) -> None:
     assert "has not reported for 3" in silent.trouble
     (tmp_path / "workers/history-0/progress").write_bytes(b"{half")
     assert find_workers(tmp_path)[1].trouble == "is starting"
+
+
+def test_a_worker_of_an_earlier_configuration_is_left_out(tmp_path: Path) -> None:
+    now = time.time()
+    for name, pid, began in (
+        ("history-0", os.getpid(), now - 50),
+        ("spans-0", 2**22 + 1, now - 90),
+    ):
+        home = tmp_path / "workers" / name
+        home.mkdir(parents=True)
+        report = Report(worker=name.partition("-")[0], pid=pid, at=int(began * 1000), ready=True)
+        (home / "progress").write_bytes(encode_report(report))
+        (home / "worker.lock").write_text(f"{pid}\n")
+        for file in home.iterdir():
+            os.utime(file, (began, began))
+    assert [each.name for each in find_workers(tmp_path)] == ["history"]
+    found = find_workers(tmp_path, configured=("spans",))
+    assert [each.name for each in found] == ["history", "spans"]
+    locks = tmp_path / "workers" / "locks"
+    locks.mkdir()
+    (locks / "spans-0.lock").write_text("0")  # the supervisor started it again
+    assert [each.name for each in find_workers(tmp_path)] == ["history", "spans"]
 
 
 class _Stream(io.StringIO):

@@ -1,4 +1,4 @@
-"""A guess is worth what the runs recorded of its call; what stands in for that is said."""
+"""A guess is worth the recorded duration of its call; substitutes are reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_hit_saves_what_its_call_took() -> None:
     assert (found.assumed, found.gain_known) == (WHOLE, True)
 
 
-def test_a_call_that_took_longer_than_it_could_be_ahead_is_said() -> None:
+def test_a_call_that_took_longer_than_it_could_be_ahead_is_reported() -> None:
     found = times().of_guess("pay", call("pay", 1_000, 400), call("find", 0, 900))
     assert (found.latency.gain_ms, found.assumed) == (400.0, LONGER)
 
@@ -91,27 +91,27 @@ def found(file: Path, assumed: Assumed | None = None) -> dict[str, Any]:
 
 def test_a_backtest_of_runs_goes_by_their_durations(tmp_path: Path) -> None:
     short, long = found(runs(tmp_path, 10)), found(runs(tmp_path, 10_000))
-    for said, took in ((short, 10), (long, 10_000)):
-        always = said["policies"]["always"]
+    for result, took in ((short, 10), (long, 10_000)):
+        always = result["policies"]["always"]
         assert always["saved"] == pytest.approx(took * always["hits"])
         assert always["wasted"] == pytest.approx(1.5 * took * always["misses"])
-        assert {each["assumed"] for each in said["assumptions"]} == {WHOLE, MISS}
-        assert sum(each["guesses"] for each in said["assumptions"]) == said["outcomes"]
-        assert "Assumed for " in said["conclusion"]
+        assert {each["assumed"] for each in result["assumptions"]} == {WHOLE, MISS}
+        assert sum(each["guesses"] for each in result["assumptions"]) == result["outcomes"]
+        assert "Assumed for " in result["conclusion"]
 
 
-def test_runs_without_durations_say_that_they_are_declared(tmp_path: Path) -> None:
-    said = found(runs(tmp_path, None))
-    assert said["assumptions"] == [{"assumed": DECLARED, "guesses": said["outcomes"]}]
-    assert "the demo declares" in said["conclusion"]
+def test_declared_durations_are_reported(tmp_path: Path) -> None:
+    result = found(runs(tmp_path, None))
+    assert result["assumptions"] == [{"assumed": DECLARED, "guesses": result["outcomes"]}]
+    assert "the demo declares" in result["conclusion"]
 
 
 def test_options_stand_in_for_what_is_declared_not_for_what_is_recorded(tmp_path: Path) -> None:
     given = Assumed(7.0, 3.0)
-    said = found(runs(tmp_path, None), given)["policies"]["always"]
-    assert (said["saved"], said["wasted"]) == (7.0 * said["hits"], 3.0 * said["misses"])
-    said = found(runs(tmp_path, 10), given)["policies"]["always"]
-    assert (said["saved"], said["wasted"]) == (10.0 * said["hits"], 3.0 * said["misses"])
+    result = found(runs(tmp_path, None), given)["policies"]["always"]
+    assert (result["saved"], result["wasted"]) == (7.0 * result["hits"], 3.0 * result["misses"])
+    result = found(runs(tmp_path, 10), given)["policies"]["always"]
+    assert (result["saved"], result["wasted"]) == (10.0 * result["hits"], 3.0 * result["misses"])
 
 
 def test_a_right_guess_of_a_call_that_failed_is_a_miss() -> None:
@@ -137,13 +137,13 @@ def test_no_policy_earns_by_calls_that_failed(tmp_path: Path, cost: float | None
             step["error"] = step["tool"] == "refund"
     whole = found(file)
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said = found(file, Assumed(cost_ms=cost))
-    count = sum(e["guesses"] for e in said["assumptions"] if e["assumed"].startswith(FAILED))
+    result = found(file, Assumed(cost_ms=cost))
+    count = sum(e["guesses"] for e in result["assumptions"] if e["assumed"].startswith(FAILED))
     assert count > 100
-    assert said["outcomes"] == whole["outcomes"]
-    always, before = said["policies"]["always"], whole["policies"]["always"]
+    assert result["outcomes"] == whole["outcomes"]
+    always, before = result["policies"]["always"], whole["policies"]["always"]
     assert always["hits"] == before["hits"] - count
     assert always["saved"] == pytest.approx(before["saved"] - 10 * count)
     each = 15.0 if cost is None else cost
     assert always["wasted"] == pytest.approx(each * always["misses"])
-    assert FAILED in said["conclusion"]
+    assert FAILED in result["conclusion"]

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.predictor import ORDERS, PredictedCall, Predictor
+from demo.predictor import ORDERS, PredictedTool, ToolPredictor
 from demo.traces import END
 
 RUNS = st.lists(st.lists(st.sampled_from("abcd"), max_size=6), max_size=8)
 
 
-def learned(runs: list[list[str]], domain: str = "d") -> Predictor:
-    predictor = Predictor()
+def learned(runs: list[list[str]], domain: str = "d") -> ToolPredictor:
+    predictor = ToolPredictor()
     for tools in runs:
         for at, actual in enumerate([*tools, END]):
             predictor.learn(domain, tools[:at], actual)
@@ -23,8 +23,8 @@ def learned(runs: list[list[str]], domain: str = "d") -> Predictor:
 
 
 def test_without_data_there_is_no_guess() -> None:
-    assert Predictor().predict("d", []) is None
-    assert Predictor().probabilities("d", []) == {END: 1.0}
+    assert ToolPredictor().predict("d", []) is None
+    assert ToolPredictor().probabilities("d", []) == {END: 1.0}
 
 
 def test_the_formula_by_hand() -> None:
@@ -40,7 +40,7 @@ def test_the_formula_by_hand() -> None:
         assert predictor.probabilities("d", ["a"], order) == pytest.approx(
             {t: float(p) for t, p in expected.items()}
         )
-    assert predictor.predict("d", ["a"]) == PredictedCall("b", pytest.approx(float(two["b"])))
+    assert predictor.predict("d", ["a"]) == PredictedTool("b", pytest.approx(float(two["b"])))
 
 
 def test_an_unseen_context_backs_off_to_the_order_below() -> None:
@@ -86,7 +86,7 @@ def test_the_guess_is_the_top_tool_and_the_first_of_its_equals(
     top = max(probabilities.values())
     first = min(tool for tool, p in probabilities.items() if p == top)
     guess = predictor.predict("d", history)
-    assert guess == (None if first == END else PredictedCall(first, top))
+    assert guess == (None if first == END else PredictedTool(first, top))
 
 
 @given(runs=RUNS)

@@ -1,4 +1,4 @@
-"""A run that is there twice counts once; what only has its identity counts, and is said."""
+"""A run that is there twice counts once; one that only has its identity counts, and is reported."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from demo.checked import checked_runs
-from demo.executor import failed_prediction
+from demo.executor import stated_outcome
 from demo.log_oracle import _is_hit
-from demo.predictor import PredictedCall
+from demo.next_calls import GuessedStep
+from demo.predictor import PredictedTool
 from demo.trace_source import TraceHistory
+from demo.traces import Step
 from learners.registry import policy
 from replay.engine.engine import BacktestEngine
 from replay.execution.feed import feed
@@ -59,24 +61,31 @@ def test_duplicate_runs(
         assert runs[0].get("run_id") == first.get("run_id")
 
 
-def test_a_backtest_counts_it_once_and_says_so(tmp_path: Path) -> None:
+def test_a_backtest_counts_it_once_and_reports_it(tmp_path: Path) -> None:
     lines = [run(str(number)) for number in range(9)]
     notes, once = Notes(), Notes()
     for found, given in ((once, lines), (notes, [*lines, *lines, run("3", "b")])):
         file = written(tmp_path, "runs.jsonl", *given)
         feed(TraceHistory(file, ReadOptions()), 0, BacktestEngine({"td": policy("td")}), found)
     assert notes.predictions == once.predictions + 1
-    said = " ".join(notes.warnings)
-    assert "9 runs are there more than once" in said
-    assert "1 runs have the identity of another run" in said
-    assert once.warnings == []
+    text = " ".join(notes.warnings)
+    assert "9 runs are there more than once" in text
+    assert "1 runs have the identity of another run" in text
+    (names,) = once.warnings
+    assert names.endswith(
+        "9 runs have no arguments, or a call whose arguments are not known: "
+        "guesses are names of tools alone"
+    )
 
 
 @pytest.mark.parametrize("started", [True, False])
 def test_a_right_guess_of_a_failed_call_is_not_a_hit(started: bool) -> None:
-    said = failed_prediction(PredictedCall("a", 0.9), started=started)
-    assert said["was_correct"] is False
-    assert said.get("failed", False) is said["speculated"] is started
+    guess = PredictedTool("a", 0.9)
+    guessed = GuessedStep(Step("a", error=True), guess, True, ())
+    outcome = stated_outcome(guessed, guess, started=started, failed=True)
+    assert outcome is not None
+    assert outcome["was_correct"] is False
+    assert outcome.get("failed", False) is outcome["speculated"] is started
     start, done = {"tool_id": "a"}, {"tool_id": "a", "data": {"result": {}}}
     assert _is_hit(start, done)
-    assert not _is_hit(start, {**done, "data": {"prediction": said}})
+    assert not _is_hit(start, {**done, "data": {"prediction": outcome}})

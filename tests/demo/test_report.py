@@ -1,4 +1,4 @@
-"""The demo's page: who won is said in words, and it asks nothing of anyone."""
+"""The demo's page: it names the winner in words, and makes no requests."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_range_of_time(runs: Path) -> None:
     every, _ = judged(runs, ReadOptions())
     first, _ = judged(runs, ReadOptions(range=TimeRange(until=15 * HOUR)))
     assert 0 < first.predictions < every.predictions
-    assert "1 runs say no time" in first.warnings[0]
+    assert "1 runs have no time" in first.warnings[0]
     assert judged(runs, ReadOptions(range=TimeRange(since=40 * HOUR)))[0].predictions == 0
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.traces import END, AgentRun, BrokenLine, Step, TraceError, read_runs
+from demo.traces import END, BrokenLine, Step, TraceError, TraceRun, read_runs
 
 TRACES = os.environ.get("HEADSTART_TRACES", "")
 
@@ -39,7 +39,7 @@ def without(record: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != name}
 
 
-RUN = AgentRun("bench", "retail", "m", "7", 0, (Step("get_order", 1_000, 1_250, False),))
+RUN = TraceRun("bench", "retail", "m", "7", 0, (Step("get_order", 1_000, 1_250, False),))
 
 BROKEN = [
     (b"{", "not JSON"),
@@ -96,8 +96,8 @@ def test_a_run_is_read_with_its_calls(tmp_path: Path) -> None:
 
 
 def test_times_may_be_missing_or_iso_8601(tmp_path: Path) -> None:
-    said = step(called_at="1970-01-01T00:00:01", returned_at="1970-01-01T01:00:01.25+01:00")
-    shorter = without(without(run(steps=[said]), "trial"), "started_at")
+    timed = step(called_at="1970-01-01T00:00:01", returned_at="1970-01-01T01:00:01.25+01:00")
+    shorter = without(without(run(steps=[timed]), "trial"), "started_at")
     bare = run(started_at="1970-01-01T00:00:02Z", steps=[{"tool": "a", "error": True}])
     first, second = read_runs(written(tmp_path, *(json.dumps(e).encode() for e in (shorter, bare))))
     assert (first.trial, first.started_at) == (None, None)
@@ -155,7 +155,7 @@ def test_every_line_is_a_run_or_reported(
     assert [b.line_number for b in broken] == expected
 
 
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         next(read_runs(tmp_path / "none.jsonl"))
 
@@ -191,7 +191,7 @@ def test_a_time_outside_the_range_of_dates_is_refused(tmp_path: Path, name: str,
         list(read_runs(written(tmp_path, json.dumps(record).encode())))
 
 
-def test_a_time_of_zero_is_none(tmp_path: Path) -> None:
+def test_a_time_of_zero_is_missing(tmp_path: Path) -> None:
     record = run(started_at=0, steps=[step(called_at=0, returned_at=AT)])
     (read,) = read_runs(written(tmp_path, json.dumps(record).encode()))
     assert (read.started_at, read.steps[0].called_at, read.steps[0].returned_at) == (None, None, AT)

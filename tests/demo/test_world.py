@@ -121,7 +121,7 @@ def test_users_differ_from_their_domain_by_their_habit() -> None:
 
 @settings(max_examples=10)
 @given(seed=SEEDS, drift_at=st.floats(0, 1))
-def test_the_drift_comes_when_progress_says_so(seed: int, drift_at: float) -> None:
+def test_the_drift_depends_on_progress(seed: int, drift_at: float) -> None:
     progress = [n / 10 for n in range(11)]
     runs = islice(synthetic_runs(seed, 0, 1, iter(progress).__next__, drift_at), len(progress))
     assert [r.drifted for r in runs] == [p >= drift_at for p in progress]

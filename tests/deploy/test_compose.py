@@ -23,7 +23,7 @@ FILE = ROOT / "docker-compose.yml"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OURS = {name for name, each in SERVICES.items() if "build" in each}
-WORKERS = {"episodes", "thresholds", "history"}
+WORKERS = {"episodes", "thresholds", "history", "predictions", "memory"}
 JOBS = {"migrations", "topics", "demo"}
 PASSWORDS = {"POSTGRES_PASSWORD": "one", "REDIS_PASSWORD": "two"}
 

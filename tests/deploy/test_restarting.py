@@ -1,4 +1,4 @@
-"""A worker that ends is started again, and what is said of it names the reason."""
+"""A worker that ends is started again, and the message names the reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def test_the_message_of_an_ended_worker_has_its_error(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path, environment, names=("episodes",))
     supervisor.start()
     try:
-        said = list[str]()
-        until(lambda: said.extend(supervisor.check()) or said)
+        messages = list[str]()
+        until(lambda: messages.extend(supervisor.check()) or messages)
     finally:
         supervisor.stop()
-    (line,) = said
+    (line,) = messages
     assert line.startswith(
         "worker episodes ended with exit code 1: setting learner: there is no policy 'password=***"
     )

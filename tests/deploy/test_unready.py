@@ -1,4 +1,4 @@
-"""A start that takes too long says which worker waits for what, and why."""
+"""A start that takes too long prints which worker waits for what, and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_each_worker_is_named_with_what_it_waits_for(
     try:
         with pytest.raises(TimeoutError) as caught:
             starting._start_workers(addresses)
-        for name in ("episodes", "thresholds", "history"):
+        for name in ("episodes", "thresholds", "history", "predictions"):
             assert f"worker {name} " in str(caught.value)
         supervisor = starting.supervisor
         assert supervisor is not None
@@ -36,7 +36,7 @@ def test_each_worker_is_named_with_what_it_waits_for(
             starting.supervisor.stop()
 
 
-def test_what_a_report_says_of_waiting() -> None:
+def test_the_reason_to_wait_is_in_the_report() -> None:
     def waiting(*what: str, reason: str = "") -> str | None:
         return Report(worker="episodes", pid=1, at=2, waits_for=what, reason=reason).waiting
 

@@ -22,7 +22,7 @@ from tests.docs.pages import (
 LINES = list(command_lines())
 MAKE = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
 FIRST_WORDS = ("After this page", "Find the page")
-"""How a page says what its reader can do after it."""
+"""How a page begins: with what its reader can do after it."""
 
 
 def named(value: object) -> str | None:
@@ -33,7 +33,7 @@ def named(value: object) -> str | None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_reference_is_what_the_code_says(name: str) -> None:
+def test_the_reference_agrees_with_the_code(name: str) -> None:
     assert (FOLDER / name).read_text() == page(name), "run `make docs`"
 
 

@@ -44,18 +44,18 @@ def broker(pytestconfig: pytest.Config) -> str:
 
 
 @pytest.fixture(scope="session")
-def said() -> list[str]:
-    """What the system had to say: restarts of workers among it."""
+def messages() -> list[str]:
+    """The system's messages, such as restarts of workers."""
     return []
 
 
 @pytest.fixture(scope="session")
 def system(
-    broker: str, said: list[str], tmp_path_factory: pytest.TempPathFactory
+    broker: str, messages: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
     """Everything that `headstart up` runs, in this process."""
     config = StackConfig(data=tmp_path_factory.mktemp("system"), kafka=broker)
-    with System(config, partitions=PARTITIONS, say=said.append) as running:
+    with System(config, partitions=PARTITIONS, echo=messages.append) as running:
         yield running
 
 
@@ -200,7 +200,7 @@ class Running:
     files: list[IO[bytes]] = field(default_factory=list)
 
     def until(self, text: str, seconds: float = PATIENCE_S) -> str:
-        """Wait until it says `text` on either stream; return all of stdout."""
+        """Wait until it prints `text` on either stream; return all of stdout."""
 
         def written() -> bool:
             found = text in self.out.read_text() + self.err.read_text()

@@ -11,11 +11,11 @@ from tests.chaos.agreement import Agreement, run, wrong
 pytestmark = pytest.mark.integration
 
 
-def test_live_and_replay_agree_to_the_bit(broker: str, said: list[str], tmp_path: Path) -> None:
+def test_live_and_replay_agree_to_the_bit(broker: str, messages: list[str], tmp_path: Path) -> None:
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not this test's alone")
-    found = run(tmp_path, broker, Agreement(events=4_000, kills=3), said.append)
-    assert not wrong(found), (found, said)
+    found = run(tmp_path, broker, Agreement(events=4_000, kills=3), messages.append)
+    assert not wrong(found), (found, messages)
     assert (found["killed"], found["wiped"]) == (3, 1)
     assert {"hops", "ema:alpha=0.1", "td", "sliding"} <= {*found["learners"]}
     assert found["contexts"] > 250

@@ -25,7 +25,7 @@ def shown(judged: Callable[..., Event], tenant: str, n: int) -> Event:
     return judged(tenant, confidence=0.8, data=data)
 
 
-def test_what_users_refuse_is_not_suggested_any_more(
+def test_guesses_that_users_refuse_are_no_longer_suggested(
     system: System, headstart: Any, stored: Any, tenant: str, judged: Callable[..., Event]
 ) -> None:
     at = system.addresses
@@ -54,10 +54,10 @@ def test_what_users_refuse_is_not_suggested_any_more(
 
     redis = ("--redis", at.redis)
     named = ("--tenant", tenant, "--workflow-type", "refund", "--domain", "retail", *redis)
-    said = headstart("thresholds", "show", *named).stdout
-    (line,) = [line for line in said.splitlines() if "suggested" in line]
+    output = headstart("thresholds", "show", *named).stdout
+    (line,) = [line for line in output.splitlines() if "suggested" in line]
     assert line.split()[1:] == [str(SHOWN), "30.0%", "70.0%"]
-    assert f"0 of {REFUSED} verdicts accept" in said
+    assert f"0 of {REFUSED} verdicts accept" in output
     found = json.loads(headstart("contexts", "--tenant", tenant, *redis, "--json").stdout)
     assert {each["path"]: each["fn_rate"] for each in found["contexts"]}[path] == 0.7
     for each in found["contexts"]:

@@ -23,7 +23,7 @@ Event = dict[str, Any]
 BOTH = {EPISODES_GROUP, THRESHOLDS_GROUP}
 YEAR_5000_MS = 95_617_584_000_000
 
-# What is changed in a good event, what the reason must say, and which groups refuse it.
+# What is changed in a good event, the text in the reason, and which groups refuse it.
 BAD: dict[str, tuple[Event, str, set[str]]] = {
     "missing field": ({"workflow_id": None}, "workflow_id: is missing", BOTH),
     "mistyped field": ({"success": "yes"}, "success: must be true or false", BOTH),
@@ -47,7 +47,7 @@ async def send(kafka: str, partition: int, key: bytes, value: bytes | None) -> i
 
 
 class Door:
-    """Produces raw records to the right partition, and tells what was refused of them."""
+    """Produces raw records to the right partition, and returns which were refused."""
 
     def __init__(self, system: System, tenant: str, read: Callable[[str], list[Any]]) -> None:
         self._system, self._kafka, self._read = system, system.addresses.kafka, read
@@ -164,5 +164,5 @@ def test_two_partitions_never_own_one_context(
     assert headers["headstart.group"] == THRESHOLDS_GROUP
     assert origin(headers) == (EVENTS.name, wrong, offset)
     assert f"its key belongs to partition {door.partition}" in reason(headers)
-    assert stored.ids() == sorted([good["id"], strayed["id"]]), "the memory keeps it all the same"
+    assert stored.ids() == sorted([good["id"], strayed["id"]]), "the memory still keeps it"
     assert stored.counted("refund")["workflow_type=refund"] == 1

@@ -1,4 +1,4 @@
-"""Producers whose clocks are wrong: they harm nobody, and learn what is wrong."""
+"""Producers whose clocks are wrong: they harm no other, and are notified."""
 
 from __future__ import annotations
 

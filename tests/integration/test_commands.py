@@ -36,7 +36,7 @@ def events(
 
 
 @pytest.fixture
-def told(system: System, headstart: Any) -> Callable[..., Event]:
+def run_json(system: System, headstart: Any) -> Callable[..., Event]:
     """Run a command with --json against the system; return the one object on stdout."""
 
     def run(*arguments: str, code: int = 0, stdin: str | None = None) -> Event:
@@ -49,53 +49,53 @@ def told(system: System, headstart: Any) -> Callable[..., Event]:
     return run
 
 
-def test_topics_list(told: Callable[..., Event]) -> None:
-    listed = {topic["name"]: topic for topic in told("topics", "list")["topics"]}
+def test_topics_list(run_json: Callable[..., Event]) -> None:
+    listed = {topic["name"]: topic for topic in run_json("topics", "list")["topics"]}
     assert list(listed) == [topic.name for topic in TOPICS]
     assert all(topic["exists"] for topic in listed.values())
     assert listed["headstart.events"]["partitions"] == 4
     assert listed["headstart.dead-letters"]["partitions"] == 1
 
 
-def test_topics_create_where_they_are(told: Callable[..., Event], system: System) -> None:
+def test_topics_create_where_they_are(run_json: Callable[..., Event], system: System) -> None:
     assert system.epoch is not None
-    assert told("topics", "create") == {"created": [], "epoch": system.epoch.number}
+    assert run_json("topics", "create") == {"created": [], "epoch": system.epoch.number}
 
 
-def test_topics_describe(told: Callable[..., Event], events: list[Event]) -> None:
-    described = told("topics", "describe", "headstart.events")
+def test_topics_describe(run_json: Callable[..., Event], events: list[Event]) -> None:
+    described = run_json("topics", "describe", "headstart.events")
     assert described["partitions"] == 4
     assert sum(described["end"].values()) > 0
     assert described["configuration"]["cleanup.policy"] == "delete"
 
 
-def test_thresholds_list(told: Callable[..., Event], events: list[Event], tenant: str) -> None:
-    listed = told("thresholds", "list", "--tenant", tenant)
+def test_thresholds_list(run_json: Callable[..., Event], events: list[Event], tenant: str) -> None:
+    listed = run_json("thresholds", "list", "--tenant", tenant)
     assert listed["total"] == 3
     assert [(each["path"], each["outcomes"]) for each in listed["thresholds"]] == [
         ("workflow_type=refund", 12),
         ("workflow_type=refund/domain=retail", 12),
         ("workflow_type=refund/domain=retail/user_id=u7", 12),
     ]
-    limited = told("thresholds", "list", "--tenant", tenant, "--limit", "1")
+    limited = run_json("thresholds", "list", "--tenant", tenant, "--limit", "1")
     assert (len(limited["thresholds"]), limited["total"]) == (1, 3)
 
 
 def test_thresholds_show(
-    told: Callable[..., Event], events: list[Event], tenant: str, stored: Any
+    run_json: Callable[..., Event], events: list[Event], tenant: str, stored: Any
 ) -> None:
     where = ("--workflow-type", "refund", "--tenant", tenant)
-    shown = told("thresholds", "show", *where, "--domain", "retail", "--user", "nobody")
+    shown = run_json("thresholds", "show", *where, "--domain", "retail", "--user", "nobody")
     served = stored.served("refund")["workflow_type=refund/domain=retail"]
     assert shown["level"] == "workflow_type=refund/domain=retail"
     assert shown["speculate"] == served["speculate"]
-    unknown = told("thresholds", "show", "--workflow-type", "unheard of", "--tenant", tenant)
+    unknown = run_json("thresholds", "show", "--workflow-type", "unheard of", "--tenant", tenant)
     assert (unknown["level"], unknown["speculate"]) == ("default", 0.92)
 
 
-def test_memory_query(told: Callable[..., Event], events: list[Event], tenant: str) -> None:
+def test_memory_query(run_json: Callable[..., Event], events: list[Event], tenant: str) -> None:
     where = ("--workflow-id", "w1", "--tenant", tenant)
-    found = told("memory", "query", *where)["events"]
+    found = run_json("memory", "query", *where)["events"]
     expected = {event["id"]: event for event in events if event["workflow_id"] == "w1"}
     assert {event["id"] for event in found} == set(expected)
     assert [event["timestamp"] for event in found] == sorted(
@@ -103,22 +103,22 @@ def test_memory_query(told: Callable[..., Event], events: list[Event], tenant: s
     )
     for event in found:
         assert event["data"] == expected[event["id"]]["data"]
-    assert len(told("memory", "query", *where, "--limit", "2")["events"]) == 2
+    assert len(run_json("memory", "query", *where, "--limit", "2")["events"]) == 2
     none = ("--workflow-id", "w1", "--tenant", "nobody")
-    assert told("memory", "query", *none, code=1) == {"events": []}
+    assert run_json("memory", "query", *none, code=1) == {"events": []}
 
 
-def test_events_tail(told: Callable[..., Event], events: list[Event], tenant: str) -> None:
-    tail = told("events", "tail", "--limit", "200")["events"]
+def test_events_tail(run_json: Callable[..., Event], events: list[Event], tenant: str) -> None:
+    tail = run_json("events", "tail", "--limit", "200")["events"]
     shown = [event for event in tail if tenant in str(event)]  # others write, too
     assert {event["id"] for event in shown} == {event["id"] for event in events}
-    assert len(told("events", "tail", "--limit", "5")["events"]) == 5
+    assert len(run_json("events", "tail", "--limit", "5")["events"]) == 5
 
 
 def test_events_tail_follows(
     system: System,
     launch: Callable[..., Any],
-    told: Callable[..., Event],
+    run_json: Callable[..., Event],
     judged: Callable[..., Event],
     events: list[Event],
     tenant: str,
@@ -126,7 +126,7 @@ def test_events_tail_follows(
     running = launch("events", "tail", "-f", "--limit", "12", "--data", system.data)
     running.until(events[-1]["id"])
     one = judged(tenant)
-    assert told("emit", "-", stdin=json.dumps(one))["emitted"] == 1
+    assert run_json("emit", "-", stdin=json.dumps(one))["emitted"] == 1
     lines = running.until(one["id"]).splitlines()
     assert [json.loads(line)["id"] for line in lines].count(one["id"]) == 1
 
@@ -146,9 +146,9 @@ def test_emit_from_stdin_names_the_lines_that_it_refuses(
     ended = headstart("emit", "-", "--json", "--data", system.data, stdin="\n".join(lines))
     assert ended.returncode == 1
     assert ended.stdout.splitlines() == ['{"emitted":2,"refused":3}']
-    said = ended.stderr.splitlines()
-    assert [line.split(":")[:2] for line in said] == [["-", "2"], ["-", "4"], ["-", "5"]]
-    assert "confidence: must be at least 0 and at most 1, not 7" in said[1]
+    messages = ended.stderr.splitlines()
+    assert [line.split(":")[:2] for line in messages] == [["-", "2"], ["-", "4"], ["-", "5"]]
+    assert "confidence: must be at least 0 and at most 1, not 7" in messages[1]
     assert system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in good)
 
@@ -175,26 +175,26 @@ def test_tables_for_people(
 def test_thresholds_export(
     system: System,
     headstart: Any,
-    told: Callable[..., Event],
+    run_json: Callable[..., Event],
     events: list[Event],
     tenant: str,
     stored: Any,
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "learned.jsonl"
-    done = told("thresholds", "export", str(file), "--tenant", tenant)
+    done = run_json("thresholds", "export", str(file), "--tenant", tenant)
     assert done == {"file": str(file), "contexts": 3}
     header, *contexts = [json.loads(line) for line in file.read_text().splitlines()]
     assert (header["format"], header["version"], header["contexts"]) == ("headstart-learned", 1, 3)
     served = stored.served("refund")
     assert [each["path"] for each in contexts] == sorted(served)
     for each in contexts:
-        said = served[each["path"]]
+        value = served[each["path"]]
         assert {name: each[name] for name in ("speculate", "suggest", "outcomes", "epoch")} == {
-            name: said[name] for name in ("speculate", "suggest", "outcomes", "epoch")
+            name: value[name] for name in ("speculate", "suggest", "outcomes", "epoch")
         }
         assert each["state"]
-        assert each["learner"] == said["learner"]
+        assert each["learner"] == value["learner"]
     learned = file.read_text()
     given = ("thresholds", "export", str(file), "--tenant", tenant, "--workflow-type", "order")
     none = headstart(*given, "--data", system.data)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 
 FILE = Path(__file__).parents[2] / "docker-compose.yml"
 SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text())["services"]
-WORKERS = ("episodes", "thresholds", "history")
+WORKERS = ("episodes", "thresholds", "history", "predictions", "memory")
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ class Composed:
     def until_ended(
         self, started: subprocess.Popen[str], running: dict[str, subprocess.Popen[str]]
     ) -> str:
-        """Return what a service says that ends by itself."""
+        """Return the output of a service that ends without a signal."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             with suppress(subprocess.TimeoutExpired):
@@ -130,14 +130,14 @@ def test_all_of_it_starts_and_ends(services: Addresses, tmp_path: Path) -> None:
                 continue
             if name == "demo":  # 30 seconds of it, and then some
                 wait_healthy(composed, running)
-            said = composed.until_ended(started, running)
-            assert started.returncode == 0, (name, said)
+            output = composed.until_ended(started, running)
+            assert started.returncode == 0, (name, output)
         assert "won by" in (tmp_path / "demo" / "demo-report.html").read_text()
         wait_healthy(composed, running)
         for name in WORKERS:
             running[name].send_signal(signal.SIGTERM)
-            said, _ = running[name].communicate(timeout=60)
-            assert running[name].returncode == 0, (name, said)
+            output, _ = running[name].communicate(timeout=60)
+            assert running[name].returncode == 0, (name, output)
     finally:
         for each in running.values():
             each.kill()

@@ -59,10 +59,10 @@ def test_an_override_from_set_to_unset(
     config: Callable[..., Answer], system: System, tenant: str
 ) -> None:
     where = ("--workflow-type", "refund", "--domain", "retail", "--tenant", tenant)
-    told = ("--speculate", ".97", "--for", "2h", "--reason", "slow", "--by", "ann")
-    done = config("config", "set", "threshold", *where, *told, "--tool", "pay")
+    options = ("--speculate", ".97", "--for", "2h", "--reason", "slow", "--by", "ann")
+    done = config("config", "set", "threshold", *where, *options, "--tool", "pay")
     assert done["served"] is True
-    assert "nothing is learned yet for the workflow type 'refund'" in done["stderr"]
+    assert f"nothing is learned yet for the tenant {tenant!r}" in done["stderr"]
     (served,) = overrides(system.addresses.redis, tenant)
     assert served["until"] - time.time() * 1000 > 7_000_000
     assert {name: value for name, value in served.items() if name != "until"} == {
@@ -81,7 +81,10 @@ def test_an_override_from_set_to_unset(
     assert config("thresholds", "show", *where, "--user", "u7")["overrides"] == []
     assert config("thresholds", "list", "--tenant", tenant, code=1)["thresholds"] == []
 
-    assert config("config", "unset", "threshold", *where, "--tool", "pay")["served"] is True
+    config("config", "set", "threshold", *where, "--speculate", ".9")
+    unset = config("config", "unset", "threshold", *where, "--tool", "pay")
+    assert (unset["served"], unset["applies"]["speculate"]) == (True, 0.9)
+    assert config("config", "unset", "threshold", *where)["applies"] is None
     assert overrides(system.addresses.redis, tenant) == []
     again = config("config", "unset", "threshold", *where, "--tool", "pay", code=1)
     assert "nothing is set there" in again["stderr"]
@@ -119,7 +122,7 @@ def test_without_redis_it_is_recorded_and_a_worker_serves_it(
     assert done["served"] is False
     assert "recorded, but not yet served" in done["stderr"]
     assert "A threshold worker serves it once it runs" in done["stderr"]
-    assert "`headstart config get mode`" in done["stderr"]
+    assert "`headstart config get mode --everybody`" in done["stderr"]
     until(lambda: modes(system.addresses.redis, modes_key(tenant)) == {b"*": b"off"})
     done = config("config", "unset", *mode, code=1)
     assert (done["unset"], done["served"]) == (True, False)

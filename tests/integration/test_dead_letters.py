@@ -34,7 +34,7 @@ async def send(kafka: str, partition: int, key: bytes, value: bytes) -> int:
 
 
 class Desk:
-    """Somebody at the command line of the running system, and a producer that makes mistakes."""
+    """An operator of the running system, and a producer that makes mistakes."""
 
     def __init__(self, system: System, tenant: str, headstart: Callable[..., Any]) -> None:
         self.system, self.kafka, self._headstart = system, system.addresses.kafka, headstart
@@ -53,8 +53,8 @@ class Desk:
     def json(self, *arguments: str | Path, code: int = 0) -> Event:
         ended = self.run(*arguments, "--json")
         assert ended.returncode == code, ended.stderr
-        said: Event = json.loads(ended.stdout.splitlines()[-1])
-        return said
+        output: Event = json.loads(ended.stdout.splitlines()[-1])
+        return output
 
     def listed(self, offset: int, *more: str) -> list[Event]:
         """The dead letters of a record, those of the first group first."""
@@ -157,13 +157,13 @@ def test_one_file_corrects_an_event_for_both_groups(
     assert stored.counted("refund")["workflow_type=refund"] == 1
 
 
-def test_what_strayed_is_replayed_to_the_partition_of_its_key(
+def test_misplaced_records_are_replayed_to_the_partition_of_their_key(
     desk: Desk, stored: Any, tenant: str, judged: Callable[..., Event]
 ) -> None:
     strayed = judged(tenant)
     wrong = (desk.partition + 1) % 4
     desk.send(encode(strayed), partition=wrong)
-    assert stored.ids() == [strayed["id"]], "the memory keeps it all the same"
+    assert stored.ids() == [strayed["id"]], "the memory still keeps it"
     assert stored.counted("refund") == {}
     filters = ("--all", "--group", "thresholds", "--reason", f"partition {desk.partition};")
     assert desk.json("replay", *filters, "--since", "10m", "--yes")["replayed"] >= 1
@@ -188,7 +188,7 @@ def test_a_replay_repeated_after_a_crash_stores_once(
             replay_of(letter, corrected, epoch=epoch.number, partitions=4, now_ms=bad["timestamp"])
             for _ in range(2)
         ]
-        assert sent[0] == sent[1], "the lane says that they are the same"
+        assert sent[0] == sent[1], "by their lane they are the same"
         async with DeadLetterSender(desk.kafka) as sender:
             await sender._send(EVENTS.name, sent)  # and the crash comes before the note
         assert (await DeadLetterLog.open(desk.kafka)).handling(letter) is None
@@ -198,7 +198,7 @@ def test_a_replay_repeated_after_a_crash_stores_once(
     assert stored.ids() == [bad["id"]]
 
 
-def test_what_is_dropped_is_hidden(
+def test_dropped_letters_are_hidden(
     desk: Desk, stored: Any, tenant: str, judged: Callable[..., Event]
 ) -> None:
     offset = desk.send(b'{"broken\x1b[2J')
@@ -213,7 +213,7 @@ def test_what_is_dropped_is_hidden(
     assert desk.json("drop", thresholds["at"], "--yes") == {"dropped": 1}
     assert desk.listed(offset) == []
     assert desk.listed(offset, "--handled")[0]["handled"] == "dropped"
-    nothing = ("--all", "--reason", "no reason says this", "--yes")
+    nothing = ("--all", "--reason", "no reason contains this", "--yes")
     assert desk.json("drop", *nothing, code=1) == {"dropped": 0}
 
 

@@ -43,7 +43,7 @@ class Lives:
 @pytest.fixture
 def lives(broker: str, launch: Callable[..., Any], headstart: Any, tmp_path: Path) -> Lives:
     if broker not in ("embedded", "apache"):
-        pytest.skip("a broker that runs already is not started anew")
+        pytest.skip("a broker that runs already is not restarted")
     return Lives(tmp_path / "data", broker, launch, headstart)
 
 

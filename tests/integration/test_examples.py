@@ -35,7 +35,7 @@ RUN = (
 )
 """Those whose examples need no address but the system's, in this order."""
 LOOKS = {"status", "doctor"}
-"""Those that say how things are at the moment: a service that answers late is away for a while."""
+"""Those that print the current state: a service that answers late is away for a while."""
 ONLY_FIRST = {"status", "verify", "thresholds export"}
 FOLLOWED_BY = {"config set threshold": "config unset threshold --workflow-type refund"}
 
@@ -58,7 +58,7 @@ def until_well(system: System, headstart: Any) -> None:
     until(lambda: system.check() or headstart("status", "--data", system.data).returncode == 0)
 
 
-def test_they_do_what_they_say(system: System, headstart: Any, known: None) -> None:
+def test_examples_do_what_they_describe(system: System, headstart: Any, known: None) -> None:
     found = commands()
     for name in RUN:
         of_command = examples(found[tuple(name.split())])
@@ -71,7 +71,7 @@ def test_they_do_what_they_say(system: System, headstart: Any, known: None) -> N
             if name in LOOKS and ended.returncode == 1:
                 until_well(system, headstart)
                 ended = headstart(*given, "--data", system.data)
-            # An example may select what this system does not have; then it says so.
+            # An example may select what this system does not have; then it reports that.
             nothing = ended.returncode == 1 and "error: no " in ended.stderr
             assert nothing or ended.returncode == 0, (given, ended.stdout, ended.stderr)
             assert "Traceback" not in ended.stderr
@@ -85,13 +85,17 @@ def test_top_sees_the_workers(system: System, headstart: Any, known: None) -> No
     assert ended.stdout.startswith("HEALTHY  ")
     ended = headstart("status", "--json", "--data", system.data)
     found = json.loads(ended.stdout)
-    assert [each["worker"] for each in found["workers"]] == ["episodes", "thresholds", "history"]
+    assert [each["worker"] for each in found["workers"]] == [
+        "episodes",
+        "thresholds",
+        "history",
+        "predictions",
+        "memory",
+    ]
     assert all(each["trouble"] is None and each["age_s"] > 0 for each in found["workers"])
 
 
-def test_the_second_worker_on_a_directory_is_told_who_has_it(
-    system: System, headstart: Any
-) -> None:
+def test_the_second_worker_on_a_directory_names_the_first(system: System, headstart: Any) -> None:
     """The first is the supervisor's own."""
     assert system.supervisor is not None
     holder = system.supervisor.pids["episodes"]

@@ -21,7 +21,7 @@ PARTS = ("kafka", "postgres", "redis")
 
 @pytest.fixture
 def existing(broker: str, tmp_path: Path) -> Iterator[Addresses]:
-    """Services of somebody else."""
+    """Services that were started elsewhere."""
     with Stack(StackConfig(data=tmp_path / "existing", kafka=broker)) as stack:
         yield stack.addresses
 

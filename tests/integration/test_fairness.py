@@ -1,6 +1,6 @@
 """A flood by one tenant: other partitions pass it by, and what waits of it is lag, not memory.
 
-Nothing is timed: who went first is read from Postgres's transactions and from the changelog, and
+Nothing is timed: the order is read from Postgres's transactions and from the changelog, and
 each flood is held up until what comes after it has been sent. In another partition that has to wait
 for a few steps of the flood, each of four megabytes; in one queue it would wait for all of it.
 """
@@ -191,6 +191,6 @@ def settle(system: System) -> None:
 
 
 def reached(changelog: Sequence[Any], partition: int) -> int:
-    """The offset up to which a partition is learned, as its rows say; -1 for nothing."""
+    """The offset up to which a partition is learned, by its rows; -1 for nothing."""
     rows = (record for record in changelog if record.partition == partition)
     return max((version(each.value)[1] for each in rows if each.key == PARTITION_KEY), default=-1)

@@ -110,14 +110,14 @@ class Workers:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             found, body = self.ask(worker, path)
-            said = body.get("why")
-            if found == status and (said is None if why is None else str(said).startswith(why)):
+            reason = body.get("why")
+            if found == status and (reason is None if why is None else str(reason).startswith(why)):
                 return body
             assert time.monotonic() < deadline, (worker, found, body)
             time.sleep(0.1)
 
     def until_lag(self, worker: str, lag: dict[str, int]) -> None:
-        """Wait for a lag: a worker is ready before the broker has first said where its log ends."""
+        """Wait for a lag: a worker is ready before the broker has returned the end of its log."""
         deadline = time.monotonic() + PATIENCE_S
         while (found := self.ask(worker, "readyz")[1].get("lag")) != lag:
             assert time.monotonic() < deadline, (worker, found)
@@ -210,7 +210,7 @@ def test_postgres_away_makes_only_the_sinks_unready(
         assert counted["headstart_delay_seconds_count"] >= 1, "a step of clock records counts, too"
     assert (episodes["headstart_rows_total"], thresholds["headstart_published_total"]) == (1, 2)
     assert episodes["headstart_postgres_failures_total"] >= 1
-    assert workers.running.err.read_text().count("\n") == 1, "nothing was said but its start"
+    assert workers.running.err.read_text().count("\n") == 1, "nothing was printed but its start"
 
 
 def test_workers_whose_service_is_away_end_in_time_all_the_same(

@@ -100,13 +100,13 @@ def test_more_dead_letters_of_one_record_than_their_topic_takes_in_a_batch(
 
 
 def believed(event: Event, key: bytes) -> bytes:
-    """Return a batch whose second record says that it is two billion offsets on."""
+    """Return a batch whose second record has an offset delta of two billion."""
     records = tuple((at, NOW, key, orjson.dumps(event)) for at in (0, 2**31 - 1))
     return encode(Batch(records, 1, 0), 0)
 
 
 def too_long(event: Event, key: bytes) -> bytes:
-    """Return a compressed batch whose record says that it is a byte longer than it is."""
+    """Return a compressed batch whose record declares a byte more than it has."""
     raw = encode(Batch(((0, NOW, key, orjson.dumps(event)),), 0, 0), 0)
     section = bytearray(raw[HEADER_BYTES:])
     section[0] += 2

@@ -26,7 +26,7 @@ from topics.kafka.reader import topic_state
 pytestmark = pytest.mark.integration
 
 KILLS = 6
-FEW = 2_000  # bytes of ids: what an executor has told since it began
+FEW = 2_000  # bytes of ids that an executor has printed since it began
 
 
 class Fleet:

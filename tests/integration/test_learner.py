@@ -38,13 +38,13 @@ def test_a_choice_reaches_every_partition_and_the_next_outcomes_follow_it(
         "learner", "choose", "*", "ema:alpha=.1", "--tenant", tenant, *kafka, "--json"
     )
     assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout)
+    output = json.loads(ended.stdout)
     controls = [
         record for record in read_topic(EVENTS.name) if dict(record.headers).get(CONTROL_HEADER)
     ]
-    mine = [record for record in controls if said["id"].encode() in record.value]
+    mine = [record for record in controls if output["id"].encode() in record.value]
     offsets = {str(record.partition): record.offset for record in mine}
-    assert offsets == said["offsets"]
+    assert offsets == output["offsets"]
     assert len(offsets) == 4
 
     after = [judged(tenant, kind) for kind in kinds[:4]]
@@ -65,7 +65,7 @@ def test_a_choice_reaches_every_partition_and_the_next_outcomes_follow_it(
     assert json.loads(verified.stdout)["counts"] == {}, verified.stderr
 
 
-def test_what_is_no_pattern_or_policy_is_refused_before_anything_is_sent(
+def test_an_invalid_pattern_or_policy_is_refused_before_anything_is_sent(
     system: System, headstart: Any
 ) -> None:
     kafka = ("--kafka", system.addresses.kafka)

@@ -33,12 +33,12 @@ pytestmark = pytest.mark.integration
 
 Event = dict[str, Any]
 TENANTS = MAX_TENANTS
-"""As many as are said at one look, one after the other."""
+"""As many as are sent in one round, one after the other."""
 KINDS = [f"type-{number}" for number in range(4)]
 PARTITIONS = 4
 _DEFAULT = b"defaults.published"
 NEAR = 0.03
-"""What moves by less than a third of this is not said again."""
+"""A value that moves by less than a third of this is not sent again."""
 
 
 def guesses(judged: Callable[..., Event], tenants: list[str]) -> list[Event]:
@@ -53,7 +53,7 @@ def guesses(judged: Callable[..., Event], tenants: list[str]) -> list[Event]:
 
 
 def default_in(record: Any) -> Default | None:
-    """Return the default that a record of the log says, if it says one."""
+    """Return the default of a record of the log, if it has one."""
     if not is_control(record.headers):
         return None
     control = decode_control(record.value)
@@ -61,7 +61,7 @@ def default_in(record: Any) -> Default | None:
 
 
 def kill_in_mid_merge(begin: Mapping[Path, int], tenant: str, pid: int) -> None:
-    """Kill a threshold worker the moment that it says to have sent one of a tenant's defaults.
+    """Kill a threshold worker the moment that it logs one of a tenant's defaults as sent.
 
     `begin`: where its logs ended before.
     """
@@ -74,11 +74,13 @@ def kill_in_mid_merge(begin: Mapping[Path, int], tenant: str, pid: int) -> None:
                     os.kill(pid, signal.SIGKILL)
                     return
         time.sleep(0.001)
-    raise AssertionError(f"no default was said: see {list(begin)}")
+    raise AssertionError(f"no default was sent: see {list(begin)}")
 
 
-async def said(kafka: str, begin: Mapping[int, int], mine: set[str]) -> set[tuple[str, int]]:
-    """Return for whom, and into which partitions, a default was said."""
+async def sent_defaults(
+    kafka: str, begin: Mapping[int, int], mine: set[str]
+) -> set[tuple[str, int]]:
+    """Return for which tenants, and to which partitions, a default was sent."""
     end = (await topic_state(kafka, EVENTS.name)).end
     found = set()
     async for record in read_records(kafka, EVENTS.name, begin, end):
@@ -123,7 +125,7 @@ def right_answer(learner: Policy, found: Mapping[int, Rows], tenant: str) -> flo
 
 
 def wrong(found: Mapping[int, Rows], tenants: list[str]) -> list[str]:
-    """Return for which tenants partitions differ, or say what their types do not."""
+    """Return for which tenants partitions differ, or have values that their types do not."""
     learner = policy(LEARNER)
     of_each = {partition: learned_in(rows, tenants) for partition, rows in found.items()}
     left = []
@@ -154,7 +156,7 @@ def merge_and_kill(system: System, tenants: list[str], events: list[Event]) -> i
     emitter.close()
     pid = supervisor.pids["thresholds"]
     kill_in_mid_merge(sizes, tenants[0].rpartition("-")[0], pid)
-    left = asyncio.run(said(kafka, begin, set(tenants)))
+    left = asyncio.run(sent_defaults(kafka, begin, set(tenants)))
     until(system, lambda: supervisor.pids["thresholds"] != pid)
     return len(left)
 
@@ -167,14 +169,14 @@ def test_the_merger_killed_in_mid_merge_leaves_every_tenant_one_default(
     judged: Callable[..., Event],
 ) -> None:
     at = system.addresses
-    for attempt in range(8):  # a worker may be quicker than whoever kills it
+    for attempt in range(8):  # a worker may be quicker than the kill
         tenants = [f"{tenant}-{attempt}-{number}" for number in range(TENANTS)]
         before = merge_and_kill(system, tenants, guesses(judged, tenants))
         if before < TENANTS * PARTITIONS:
             break
     assert 0 < before < TENANTS * PARTITIONS, "it was in the middle of it"
 
-    # Where a look fell into the middle of the events, what is right is said a minute later.
+    # Where a look fell into the middle of the events, the right value is sent a minute later.
     until(system, lambda: not wrong(tables(at.kafka), tenants))
     assert system.drain(PATIENCE_S)
     found = tables(at.kafka)

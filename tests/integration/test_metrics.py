@@ -1,4 +1,4 @@
-"""What `thresholds show --json` says of a context beside its threshold."""
+"""What `thresholds show --json` has for a context beside its threshold."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_the_metrics_of_the_level_that_answers(
         "thresholds", "show", "--workflow-type", "refund", "--tenant", tenant,
         "--redis", at.redis, "--json",
     )  # fmt: skip
-    said = json.loads(shown.stdout)
-    assert (said["gain_ms"], said["cost_ms"], said["outcomes"]) == (300.0, 50.0, 4)
-    metrics = said["metrics"]
+    output = json.loads(shown.stdout)
+    assert (output["gain_ms"], output["cost_ms"], output["outcomes"]) == (300.0, 50.0, 4)
+    metrics = output["metrics"]
     assert (metrics["attempts"], metrics["hits"], metrics["misses"]) == (4, 3, 1)
     assert (metrics["saved_ms"], metrics["wasted_ms"]) == (900.0, 50.0)
     assert metrics["modes"]["speculative"] == {"outcomes": 4.0, "fp": 0.25, "fn": None}

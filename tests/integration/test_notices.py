@@ -1,4 +1,4 @@
-"""Notices end to end: those of one plain pass over what was published, whoever was killed."""
+"""Notices end to end: those of one plain pass over the published values, despite kills."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from topics.schema.json_schema import PublishedThreshold
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
-Told = Callable[[], list[Notice]]
+SentNotices = Callable[[], list[Notice]]
 
 
 def drifting(judged: Callable[..., Event], tenant: str, outcomes: int) -> list[Event]:
-    """Predictions that say how sure they are, and from the middle on are wrong far too often."""
+    """Predictions with confidences that from the middle on are wrong far too often."""
     chance, now, events = random.Random(11), time.time_ns() // 1_000_000, []
     for number in range(outcomes):
         confidence = chance.uniform(0.6, 1.0)
@@ -47,8 +47,8 @@ def drifting(judged: Callable[..., Event], tenant: str, outcomes: int) -> list[E
 
 
 @pytest.fixture
-def told(read_topic: Callable[..., list[Any]], tenant: str) -> Told:
-    """What the topic says of this test's tenant, also twice."""
+def sent_notices(read_topic: Callable[..., list[Any]], tenant: str) -> SentNotices:
+    """The topic's notices of this test's tenant, also repeated ones."""
 
     def read() -> list[Notice]:
         found = [decode_notice(record.value) for record in read_topic(NOTICES.name)]
@@ -87,13 +87,13 @@ def kill_the_history_worker(system: System) -> None:
     until(system, lambda: supervisor.ready)
 
 
-def test_none_is_lost_and_none_twice_though_the_worker_is_killed_in_mid_stream(
+def test_no_notice_is_lost_or_repeated_when_the_worker_is_killed(
     system: System,
     headstart: Any,
     stored: Any,
     tenant: str,
     judged: Callable[..., Event],
-    told: Told,
+    sent_notices: SentNotices,
     plain: Callable[[], set[str]],
 ) -> None:
     events, kafka = drifting(judged, tenant, 6_400), system.addresses.kafka
@@ -109,7 +109,7 @@ def test_none_is_lost_and_none_twice_though_the_worker_is_killed_in_mid_stream(
     kept = stored.query("SELECT id, kind FROM notices WHERE tenant = %s", tenant)
     assert {row[0] for row in kept} == expected
     assert [row[1] for row in kept].count("drift") == 2  # of the type and of the domain
-    until(system, lambda: {each.id for each in told()} == expected)
+    until(system, lambda: {each.id for each in sent_notices()} == expected)
 
     asked = ("--kind", "drift", "--tenant", tenant, "--since", "1h", "--json")
     ended = headstart("notices", *asked, "--data", system.data, seconds=PATIENCE_S)
@@ -123,8 +123,8 @@ def test_none_is_lost_and_none_twice_though_the_worker_is_killed_in_mid_stream(
     assert all(each["evidence"]["statistic"] > each["evidence"]["alarm"] for each in listed)
 
 
-def test_an_override_is_told_when_it_is_set_and_when_it_ends_once_each(
-    system: System, headstart: Any, launch: Any, stored: Any, tenant: str, told: Told
+def test_an_override_gives_one_notice_when_set_and_one_when_it_ends(
+    system: System, headstart: Any, launch: Any, stored: Any, tenant: str, sent_notices: SentNotices
 ) -> None:
     where = ("--tenant", tenant, "--data", system.data)
     following = launch("notices", "list", "--follow", *where)
@@ -135,10 +135,13 @@ def test_an_override_is_told_when_it_is_set_and_when_it_ends_once_each(
         assert ended.returncode == 0, ended.stderr
 
     set_for("refund", "--for", "12s")
-    until(system, lambda: {each.kind for each in told()} == {"override_set", "override_expired"})
+    until(
+        system,
+        lambda: {each.kind for each in sent_notices()} == {"override_set", "override_expired"},
+    )
     kill_the_history_worker(system)
     set_for("other")
-    until(system, lambda: any(each.workflow_type == "other" for each in told()))
+    until(system, lambda: any(each.workflow_type == "other" for each in sent_notices()))
     expected = [
         ("override_set", "refund"), ("override_expired", "refund"), ("override_set", "other"),
     ]  # fmt: skip
@@ -152,16 +155,16 @@ def test_an_override_is_told_when_it_is_set_and_when_it_ends_once_each(
     assert [(each["kind"], each["workflow_type"]) for each in shown] == expected
 
 
-def test_a_user_who_floods_is_told_and_weighed_down_by_a_control_record(
+def test_a_flooding_user_is_reported_and_downweighted_by_a_control_record(
     system: System,
     headstart: Any,
     judged: Callable[..., Event],
     read_topic: Callable[..., list[Any]],
     tenant: str,
-    told: Told,
+    sent_notices: SentNotices,
 ) -> None:
     kafka, now = system.addresses.kafka, time.time_ns() // 1_000_000
-    # Of times outside the tick in which they arrive no pace is told: all are within this one.
+    # Of times outside the tick in which they arrive no pace is reported: all are within this one.
     if (left := TICK_MS - now % TICK_MS) < 150_000:
         time.sleep(left / 1000 + 5)
         now += left + 5_000
@@ -179,8 +182,10 @@ def test_a_user_who_floods_is_told_and_weighed_down_by_a_control_record(
                 emitter.flush(PATIENCE_S)
                 assert system.drain(PATIENCE_S)
 
-    until(system, lambda: any(each.evidence.get("what") == "user" for each in told()))
-    (flood,) = {each.id: each for each in told() if each.evidence.get("what") == "user"}.values()
+    until(system, lambda: any(each.evidence.get("what") == "user" for each in sent_notices()))
+    (flood,) = {
+        each.id: each for each in sent_notices() if each.evidence.get("what") == "user"
+    }.values()
     assert flood.path == "workflow_type=refund/domain=retail/user_id=bad"
     controls = [
         json.loads(record.value)

@@ -119,14 +119,14 @@ def load(own: System, tenant: str, tmp_path: Path) -> Iterator[Load]:
 
 @pytest.fixture
 def command(own: System, headstart: Any) -> Callable[..., dict[str, Any]]:
-    """Run a command on the system; return what it says."""
+    """Run a command on the system; return its output."""
     at = own.addresses
 
     def run(*words: str, code: int = 0) -> dict[str, Any]:
         ended = headstart(*words, "--kafka", at.kafka, "--json", seconds=900)
         assert ended.returncode == code, ended.stderr
-        said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-        return said
+        output: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+        return output
 
     return run
 
@@ -151,8 +151,8 @@ def followed(system: System) -> set[tuple[str, str]]:
 
     async def read() -> set[tuple[str, str]]:
         tables = await read_whole_table(system.addresses.kafka, await read_epoch(kafka))
-        said = [followup_in(each.rows.get(KEY)) for each in tables.values()]
-        return {("", "never") if s is None else (s.rebuild.id, s.result) for s in said}
+        output = [followup_in(each.rows.get(KEY)) for each in tables.values()]
+        return {("", "never") if s is None else (s.rebuild.id, s.result) for s in output}
 
     kafka = system.addresses.kafka
     return asyncio.run(read())
@@ -197,7 +197,7 @@ def test_by_another_policy_every_context_stands_as_if_it_had_always_learned_it(
     found = served(own, load.tenant)
     assert {value["learner"] for value in found.values()} == {"td"}
     assert sum(v["outcomes"] for p, v in found.items() if "/" not in p) == load.emitted
-    # The log learned anew by that policy from the first event on says the same, to the bit.
+    # The log relearned by that policy from the first event on gives the same, to the bit.
     file = tmp_path / "replayed.jsonl"
     words = ("replay", "--tenant", load.tenant, "--thresholds-out", str(file), "--processes", "1")
     command(*words, "--learner", "td")
@@ -213,19 +213,19 @@ def test_by_another_policy_every_context_stands_as_if_it_had_always_learned_it(
 def test_killed_in_the_middle_the_same_command_ends_it(
     own: System, load: Load, command: Callable[..., dict[str, Any]]
 ) -> None:
-    """The command is killed where it says that a partition is sent; the worker all the while."""
+    """The command is killed when it prints that a partition is sent; the worker repeatedly."""
     line = command_line("rebuild", "--yes", "--policy", "ema:alpha=.1",
                         "--tenant", load.tenant, "--kafka", own.addresses.kafka)  # fmt: skip
     for moment in ("partition 1 of 2", "partition 0: sent", "partition 1: sent"):
         with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
-            for said in process.stderr:
-                if said.startswith(moment):
+            for output in process.stderr:
+                if output.startswith(moment):
                     process.kill()
                     kill_worker(own)
                     break
             else:
-                raise AssertionError(f"it never said {moment!r}")
+                raise AssertionError(f"it never printed {moment!r}")
     beside = threading.Event()
 
     def kill_again() -> None:
@@ -248,7 +248,7 @@ def test_killed_in_the_middle_the_same_command_ends_it(
     assert sum(v["outcomes"] for p, v in found.items() if "/" not in p) == load.emitted
 
 
-def test_what_cannot_be_is_said_and_nothing_is_sent(
+def test_an_invalid_rebuild_is_refused_and_nothing_is_sent(
     own: System, command: Callable[..., dict[str, Any]], headstart: Any
 ) -> None:
     kafka = ("--kafka", own.addresses.kafka)

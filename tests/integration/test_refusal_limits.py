@@ -48,18 +48,18 @@ def letters(system: System) -> Counter[str | None]:
     return asyncio.run(run())
 
 
-def until_stopped(system: System, said: list[str], times: int) -> None:
+def until_stopped(system: System, output: list[str], times: int) -> None:
     """Wait until both workers ended at the limit so many times."""
 
     def stopped() -> bool:
-        return all(stops(said, name) >= times for name in ("episodes", "thresholds"))
+        return all(stops(output, name) >= times for name in ("episodes", "thresholds"))
 
-    until(stopped, pause_s=0.1, meanwhile=system.check, seen=lambda: said)
+    until(stopped, pause_s=0.1, meanwhile=system.check, seen=lambda: output)
 
 
-def stops(said: list[str], name: str) -> int:
+def stops(output: list[str], name: str) -> int:
     why = f"worker {name} ended with exit code 65 (too much is refused)"
-    return sum(line.startswith(why) for line in said)
+    return sum(line.startswith(why) for line in output)
 
 
 def test_a_run_of_bad_records_stops_both_workers_until_the_limit_is_raised(
@@ -69,7 +69,7 @@ def test_a_run_of_bad_records_stops_both_workers_until_the_limit_is_raised(
     stored_at: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
-    said: list[str] = []
+    output: list[str] = []
     good = [judged(tenant) for _ in range(3)]
     first, second, last = (json.dumps(event).encode() for event in good)
     bad = json.dumps([judged(tenant, confidence=7) for _ in range(5)]).encode()
@@ -77,7 +77,7 @@ def test_a_run_of_bad_records_stops_both_workers_until_the_limit_is_raised(
         StackConfig(data=tmp_path, kafka=broker),
         partitions=1,
         environment={RUN: "3"},
-        say=said.append,
+        echo=output.append,
     )
     with system:
         at = {"postgres": system.addresses.postgres, "redis": system.addresses.redis}
@@ -89,7 +89,7 @@ def test_a_run_of_bad_records_stops_both_workers_until_the_limit_is_raised(
         assert letters(system) == before
 
         emit(system, tenant, bad, bad, second, last)
-        until_stopped(system, said, times=3)
+        until_stopped(system, output, times=3)
         assert letters(system) == before, "no restart passed the limit"
         assert stored.ids() == [good[0]["id"]]
         assert stored.counted("refund")["workflow_type=refund"] == 1

@@ -1,4 +1,4 @@
-"""A running system mends what something else did to its Redis, and readers follow."""
+"""A running system repairs what another program changed in its Redis, and readers follow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def own(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Syste
         yield running
 
 
-def test_what_is_foreign_goes_and_readers_follow(
+def test_foreign_values_are_removed_and_readers_follow(
     own: System,
     judged: Callable[..., Event],
     write_events: Callable[[Sequence[Event]], Path],
@@ -55,7 +55,7 @@ def test_what_is_foreign_goes_and_readers_follow(
         learned = reader.get(workflow_type="refund", tenant=tenant)
         foreign = json.loads(right[PATH.encode()]) | {"epoch": 9_999_999_999, "speculate": 0.01}
 
-        def mended() -> bool:
+        def repaired() -> bool:
             found = redis.hgetall(key) if redis.type(key) == b"hash" else {}
             found.pop(b"!repaired", None)
             return bool(own.check() or found == right)
@@ -69,13 +69,13 @@ def test_what_is_foreign_goes_and_readers_follow(
             lambda: (redis.delete(key), redis.set(key, "no hash")),
         ):
             damage()
-            until(mended)
+            until(repaired)
         redis.hset(key, PATH, json.dumps(foreign))
         with Thresholds(at.redis) as later:
             assert later.get(workflow_type="refund", tenant=tenant).speculate in (
                 0.01, learned.speculate
             )  # fmt: skip
-            until(mended)
+            until(repaired)
             for each in (reader, later):
                 until(
                     lambda each=each: (
@@ -87,7 +87,7 @@ def test_what_is_foreign_goes_and_readers_follow(
         redis.hset(modes, "*", "off")
         redis.hset("headstart:modes", "*", "off")
         redis.hset(key, PATH, json.dumps(foreign))
-        until(mended)  # it has looked since
+        until(repaired)  # it has looked since
         assert redis.hget(modes, "*") == redis.hget("headstart:modes", "*") == b"off"
 
         def worker() -> dict[str, Any]:

@@ -54,7 +54,7 @@ def test_each_worker_killed_in_mid_stream(
     tenant: str,
     judged: Callable[..., Event],
     counts: Callable[[Sequence[Event]], dict[str, int]],
-    said: list[str],
+    messages: list[str],
 ) -> None:
     assert system.supervisor is not None
     before = dict(system.supervisor.pids)
@@ -66,7 +66,10 @@ def test_each_worker_killed_in_mid_stream(
             until(system, lambda: bool(stored.counted(*TYPES)) and bool(stored.ids()))
             until(system, lambda seen=seen: len(events) >= seen + 400)
             os.kill(pid, signal.SIGKILL)
-            until(system, lambda n=name: any(f"worker {n} was ended by SIGKILL" in s for s in said))
+            until(
+                system,
+                lambda n=name: any(f"worker {n} was ended by SIGKILL" in s for s in messages),
+            )
         until(system, lambda: system.supervisor.restarts >= restarts + 3)  # type: ignore[union-attr]
         until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
     assert not set(before.values()) & set(system.supervisor.pids.values())
@@ -83,7 +86,7 @@ def test_each_worker_killed_in_mid_stream(
     assert all(offset <= served[path]["offset"] for path, offset, _count in history)
 
 
-def test_what_is_served_goes_first_and_what_only_stores_last(system: System) -> None:
+def test_serving_workers_stop_first_and_storing_ones_last(system: System) -> None:
     assert system.supervisor is not None
     until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
     own = os.getpriority(os.PRIO_PROCESS, 0)
@@ -92,7 +95,7 @@ def test_what_is_served_goes_first_and_what_only_stores_last(system: System) -> 
         check_niceness(pid, min(own + (ahead if name == "thresholds" else 10), 19))
 
 
-def test_what_only_stores_loads_after_what_is_served(
+def test_storing_workers_load_after_serving_ones(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deploy.supervisor._FIRST_S", 120.0)
@@ -117,7 +120,7 @@ def test_a_spare_takes_over_from_a_killed_worker(
     tenant: str,
     judged: Callable[..., Event],
     counts: Callable[[Sequence[Event]], dict[str, int]],
-    said: list[str],
+    messages: list[str],
 ) -> None:
     supervisor = system.supervisor
     assert supervisor is not None
@@ -125,10 +128,10 @@ def test_a_spare_takes_over_from_a_killed_worker(
     with stream(system.addresses.kafka, tenant, judged) as events:
         until(system, lambda: bool(stored.counted(*TYPES)))
         killed = supervisor.pids["thresholds"]
-        said.clear()
+        messages.clear()
         os.kill(killed, signal.SIGKILL)
         until(system, lambda: supervisor.pids["thresholds"] != killed)
-        (line,) = [each for each in said if each.startswith("worker thresholds ")]
+        (line,) = [each for each in messages if each.startswith("worker thresholds ")]
         assert f"its spare (pid {supervisor.pids['thresholds']}) takes over" in line
         until(system, lambda: supervisor.ready)
         until(system, lambda: supervisor.spared)
@@ -142,21 +145,21 @@ def test_each_worker_ends_well_when_asked(
     tenant: str,
     judged: Callable[..., Event],
     counts: Callable[[Sequence[Event]], dict[str, int]],
-    said: list[str],
+    messages: list[str],
 ) -> None:
     assert system.supervisor is not None
-    said.clear()
+    messages.clear()
     restarts = system.supervisor.restarts
     with stream(system.addresses.kafka, tenant, judged) as events:
         until(system, lambda: bool(stored.counted(*TYPES)) and bool(stored.ids()))
         pids = dict(system.supervisor.pids)
         for pid in pids.values():
             os.kill(pid, signal.SIGTERM)
-        until(system, lambda: len(said) >= 3)
+        until(system, lambda: len(messages) >= 3)
         until(system, lambda: system.supervisor.restarts >= restarts + 3)  # type: ignore[union-attr]
         until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
     for name in pids:
-        assert any(f"worker {name} ended with exit code 0" in line for line in said), said
+        assert any(f"worker {name} ended with exit code 0" in line for line in messages), messages
     assert system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in events)
     assert stored.counted(*TYPES) == counts(events)

@@ -43,22 +43,22 @@ emitter.close(90)
 
 @pytest.fixture
 def own(broker: str, tmp_path: Path) -> Iterator[tuple[System, list[str]]]:
-    """A system of the test's own, and what it says."""
+    """A system of the test's own, and its messages."""
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not killed")
-    said: list[str] = []
+    messages: list[str] = []
     config = StackConfig(data=tmp_path / "data", kafka=broker)
     spool = tmp_path / "spool"
-    with System(config, partitions=2, say=said.append, spool=spool) as system:
-        yield system, said
+    with System(config, partitions=2, echo=messages.append, spool=spool) as system:
+        yield system, messages
 
 
 @pytest.fixture
 def executor(
     own: tuple[System, list[str]], tenant: str, tmp_path: Path
 ) -> Iterator[Callable[[], int]]:
-    """A process that emits until it is called; that returns how many events it was told of."""
-    told, done = tmp_path / "told", tmp_path / "done"
+    """A process that emits until it is called; that returns how many events it emitted."""
+    emitted, done = tmp_path / "emitted", tmp_path / "done"
     environment = {
         **os.environ,
         "HEADSTART_SPOOL": str(tmp_path / "spool"),
@@ -66,7 +66,7 @@ def executor(
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     words = [own[0].addresses.kafka, tenant, str(os.getpid()), str(done)]
-    with told.open("wb") as out:
+    with emitted.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-c", EXECUTOR, *words], stdout=out, env=environment
         )
@@ -74,7 +74,7 @@ def executor(
     def end() -> int:
         done.touch()
         assert process.wait(PATIENCE_S) == 0
-        return len(told.read_text().split())
+        return len(emitted.read_text().split())
 
     yield end
     process.kill()
@@ -88,14 +88,14 @@ def test_each_service_killed_in_turns(
     stored_at: Callable[[dict[str, Any], str], Any],
     broker: str,
 ) -> None:
-    system, said = own
+    system, messages = own
     at = {"postgres": system.addresses.postgres, "redis": system.addresses.redis}
     stored = stored_at(at, tenant)
 
-    until = partial(patience.until, pause_s=0.1, meanwhile=system.check, seen=lambda: said)
+    until = partial(patience.until, pause_s=0.1, meanwhile=system.check, seen=lambda: messages)
 
     def kill(pids: Mapping[str, int], *names: str) -> None:
-        count = len(said)
+        count = len(messages)
         for name in names:
             os.kill(pids[name], signal.SIGKILL)
         if "redis" in names:  # which comes back empty
@@ -103,7 +103,7 @@ def test_each_service_killed_in_turns(
         for name in names:
             until(
                 lambda name=name: any(
-                    f"{name} was ended by SIGKILL" in each for each in said[count:]
+                    f"{name} was ended by SIGKILL" in each for each in messages[count:]
                 )
             )
 
@@ -121,7 +121,7 @@ def test_each_service_killed_in_turns(
     if broker == "embedded":  # which takes the workers with it
         until(came_again)
         kill(system.stack.pids, "broker")
-        until(lambda: sum("log was lost with it; log epoch" in line for line in said) == 2)
+        until(lambda: sum("log was lost with it; log epoch" in line for line in messages) == 2)
     else:
         assert system.supervisor is not None
         until(lambda: bool(system.supervisor and system.supervisor.ready))

@@ -31,7 +31,7 @@ PAGES = {
     "how-to/emit": 3,
     "how-to/scrub-secrets": 1,
     "how-to/read-thresholds": 2,
-    "how-to/run-guesses": 1,
+    "how-to/run-guesses": 2,
     "how-to/set-gain-and-cost": 1,
     "how-to/backtest-and-tune": 3,
     "how-to/experiments": 2,
@@ -53,7 +53,7 @@ ELSEWHERE = ("make ", "headstart up")
 INSTEAD = {
     ".venv/bin/headstart": "headstart",
     "headstart top": "headstart top --looks 1",  # else for ever
-    # There may be no notice here: then they say so, with exit code 1.
+    # There may be no notice here: then they report it, with exit code 1.
     "headstart notices list --kind drift --since 2h": (
         "{ headstart notices list --kind drift --since 2h || test $? = 1; }"
     ),
@@ -80,23 +80,25 @@ import headstart
 from headstart import Emitter
 
 KAFKA, REDIS = {kafka!r}, {redis!r}
-kafka, confidence, arguments = KAFKA, 0.95, {{"query": "refunds"}}
+kafka, confidence, arguments = KAFKA, 0.95, {{"query": "order 7"}}
+requested = types.SimpleNamespace(id="c1", name="search", tool="search", arguments=arguments)
 
 
-async def make(call):
+async def make_call(tool, arguments):
     return "made"
 
 
-async def run():
-    return "guessed"
-
-
-async def next_call():
-    return types.SimpleNamespace(name="search", arguments=arguments)
+async def next_calls():
+    return [requested]
 
 
 async def snippet(thresholds, emitter):
-    model = types.SimpleNamespace(next_call=next_call)
+    model = types.SimpleNamespace(next_calls=next_calls)
+    context = {{"workflow_type": "refund", "workflow_id": "w1"}}
+    predictor, tools = headstart.CallPredictor(), {{"search": {{"readOnlyHint": True}}}}
+    calls, call = [requested], requested
+    speculator = headstart.AsyncSpeculator(thresholds, emitter, annotations=tools)
+    text, result, response = "Where is order 7?", "found", "It is on its way."
 {body}
 
 
@@ -114,9 +116,9 @@ Judged = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def alone(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """A system that nobody else uses: snippets set modes and drop dead letters."""
+    """A system that no other test uses: snippets set modes and drop dead letters."""
     config = StackConfig(data=tmp_path_factory.mktemp("alone"), kafka=broker)
-    with System(config, partitions=1, say=lambda _line: None) as running:
+    with System(config, partitions=1, echo=lambda _line: None) as running:
         yield running
 
 
@@ -202,5 +204,7 @@ def program(text: str, system: System) -> str:
     at = system.addresses
     for redis in ("redis://cache:6379/0", "redis://127.0.0.1:6379/0"):
         text = text.replace(redis, at.redis)
+    # An import inside of the function would hide the module's own name from its first lines.
+    text = text.replace("import headstart\n", "", 1)
     body = textwrap.indent(text.replace("127.0.0.1:9092", at.kafka), "    ")
     return PROGRAM.format(kafka=at.kafka, redis=at.redis, body=body)

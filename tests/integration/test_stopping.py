@@ -63,10 +63,10 @@ def stream(kafka: str, tenant: str, judged: Callable[..., Event]) -> Iterator[li
 
 
 class Announcements:
-    """When thresholds of each workflow type were published, as executors hear it."""
+    """When thresholds of each workflow type were published, as executors receive it."""
 
     def __init__(self, redis: str, tenant: str) -> None:
-        self.heard: dict[bytes, list[float]] = {}
+        self.announced: dict[bytes, list[float]] = {}
         self._ended = threading.Event()
         self._redis = Redis.from_url(redis)
         self._channels = [redis_key(tenant, workflow_type) for workflow_type in TYPES]
@@ -86,15 +86,15 @@ class Announcements:
             pubsub.subscribe(*self._channels)
             while not self._ended.is_set():
                 if message := pubsub.get_message(timeout=0.2):
-                    self.heard.setdefault(message["channel"], []).append(time.monotonic())
+                    self.announced.setdefault(message["channel"], []).append(time.monotonic())
 
     def everywhere_since(self, moment: float) -> bool:
-        return len(self.heard) == len(TYPES) and all(
-            times[-1] > moment for times in self.heard.values()
+        return len(self.announced) == len(TYPES) and all(
+            times[-1] > moment for times in self.announced.values()
         )
 
     def longest_pause_s(self) -> float:
-        return max(b - a for times in self.heard.values() for a, b in pairwise(times))
+        return max(b - a for times in self.announced.values() for a, b in pairwise(times))
 
 
 class Worker:
@@ -218,20 +218,20 @@ def test_a_rolling_restart_of_two_threshold_workers(
         each.start(instance)
     until(lambda: all(each.ready() and _has_done(each, -1) for each in both.values()))
     took = []
-    with Announcements(at.redis, tenant) as heard, stream(at.kafka, tenant, judged) as events:
+    with Announcements(at.redis, tenant) as announced, stream(at.kafka, tenant, judged) as events:
         begun = time.monotonic()
-        until(lambda: heard.everywhere_since(0))
+        until(lambda: announced.everywhere_since(0))
         for instance, each in both.items():
             took.append(round(each.stop(), 2))
             each.start(instance)
             until(each.ready)
             moment = time.monotonic()
-            until(lambda m=moment: heard.everywhere_since(m))  # type: ignore[misc]
+            until(lambda m=moment: announced.everywhere_since(m))  # type: ignore[misc]
         enough = len(events) + 5_000
         until(lambda: len(events) > enough)
         rate = len(events) / (time.monotonic() - begun)
     stored.until(lambda: stored.counted(*TYPES) == counts(events))
-    pause = heard.longest_pause_s()
+    pause = announced.longest_pause_s()
     with capsys.disabled():
         print(
             f"\nrolling restart: stops {took} s, {rate:.0f} events/s, longest pause {pause:.1f} s"

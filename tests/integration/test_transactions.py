@@ -43,9 +43,9 @@ WORKERS = ("episodes", "thresholds", "history")
 class Owned:
     """A system of this module's own, quick to take a worker for stuck."""
 
-    def __init__(self, system: System, said: list[str]) -> None:
+    def __init__(self, system: System, messages: list[str]) -> None:
         assert system.supervisor is not None
-        self.system, self.supervisor, self.said = system, system.supervisor, said
+        self.system, self.supervisor, self.messages = system, system.supervisor, messages
         self.kafka = system.addresses.kafka
 
     def report(self, worker: str) -> Report:
@@ -55,33 +55,33 @@ class Owned:
         return report
 
     def stays(self, seconds: float = 1.5 * STUCK_AFTER_S) -> None:
-        """Look after it for longer than a worker may stand still: none may be ended."""
+        """Supervise it for longer than a worker may be suspended: none may be ended."""
         ends = time.monotonic() + seconds
         before = self.restarts
         while time.monotonic() < ends:
             self.system.check()
-            assert self.restarts == before, self.said
+            assert self.restarts == before, self.messages
             time.sleep(0.2)
 
     @property
     def restarts(self) -> int:
         """How often a worker was started again, but for want of CPU."""
-        stalled = sum(f"ended with exit code {STALLED}" in line for line in self.said)
+        stalled = sum(f"ended with exit code {STALLED}" in line for line in self.messages)
         return self.supervisor.restarts - stalled
 
     def nobody_lags(self) -> None:
-        """Wait for the next look at the ends of the log: what was said before says nothing."""
+        """Wait for the next look at the ends of the log: earlier messages do not count."""
         assert self.system.drain(PATIENCE_S)
         until(lambda: not any(sum(self.report(each).lag.values()) for each in WORKERS))
 
 
 @pytest.fixture(scope="module")
 def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owned]:
-    said: list[str] = []
+    messages: list[str] = []
     config = StackConfig(data=tmp_path_factory.mktemp("transactions"), kafka="apache")
     environment = {"HEADSTART_STUCK_AFTER_S": str(STUCK_AFTER_S)}
-    with System(config, partitions=2, environment=environment, say=said.append) as system:
-        yield Owned(system, said)
+    with System(config, partitions=2, environment=environment, echo=messages.append) as system:
+        yield Owned(system, messages)
 
 
 @pytest.fixture

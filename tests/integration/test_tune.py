@@ -69,7 +69,7 @@ def test_the_winner_is_sent_and_learns_there_and_nowhere_else(
         listed = headstart("learner", "list", *kafka, "--json")
         return [e for e in json.loads(listed.stdout)["choices"] if e["tenant"] == tenant]
 
-    for more, code in ((("--dry-run",), 0), ((), 1)):  # asked, and nobody answers
+    for more, code in ((("--dry-run",), 0), ((), 1)):  # asked, without an answer
         ended = headstart(*tune, *more, stdin="n\n", seconds=900)
         assert ended.returncode == code, ended.stderr
         assert "fixed:" in ended.stderr
@@ -77,9 +77,9 @@ def test_the_winner_is_sent_and_learns_there_and_nowhere_else(
 
     ended = headstart(*tune, "--yes", seconds=900)
     assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout)
-    assert said["better"]
-    applied = said["applied"]
+    output = json.loads(ended.stdout)
+    assert output["better"]
+    applied = output["applied"]
     assert (applied["pattern"], len(applied["offsets"])) == (PATTERN, 4)
     mine = [
         record for record in read_topic(EVENTS.name)
@@ -96,12 +96,12 @@ def test_the_winner_is_sent_and_learns_there_and_nowhere_else(
 
     assert shown("refund")["learner"] == "hops"  # until an outcome comes
     emitted(1)
-    learner = spec(policy(said["winner"]))
+    learner = spec(policy(output["winner"]))
     assert (shown("refund")["learner"], shown("refund")["speculate"]) == (learner, 0.6)
     assert shown("order")["learner"] == "hops"
     (choice,) = choices()
     assert (choice["pattern"], choice["learner"], choice["partitions"]) == (
-        PATTERN, said["winner"], 4,
+        PATTERN, output["winner"], 4,
     )  # fmt: skip
     assert system.drain(600.0)
     verified = headstart("verify", *kafka, "--postgres", at.postgres, "--redis", at.redis, "--json")

@@ -76,7 +76,7 @@ def verify(own: System, headstart: Any) -> Callable[..., dict[str, Any]]:
     return run
 
 
-def test_what_agrees_is_said_to(
+def test_agreement_is_reported(
     filled: list[Event], verify: Callable[..., dict[str, Any]], own: System
 ) -> None:
     found = verify(code=0)
@@ -97,7 +97,7 @@ async def send(kafka: str, tenant: str, value: bytes, group: str) -> None:
         )
 
 
-def test_what_was_meant_for_the_thresholds_only_is_missing_nowhere(
+def test_records_for_the_thresholds_only_are_not_reported_missing(
     filled: list[Event],
     verify: Callable[..., dict[str, Any]],
     own: System,
@@ -111,7 +111,7 @@ def test_what_was_meant_for_the_thresholds_only_is_missing_nowhere(
     assert found["counts"] == {}
 
 
-def test_what_was_changed_in_redis_is_named_and_mended(
+def test_values_changed_in_redis_are_reported_and_repaired(
     filled: list[Event],
     verify: Callable[..., dict[str, Any]],
     own: System,

@@ -53,9 +53,7 @@ def test_it_is_compiled_elsewhere_where_it_is_not_kept(
     assert compiled == ([] if kept else [True])
 
 
-def test_what_was_compiled_of_other_files_is_not_looked_at(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_caches_of_other_files_are_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Numba looks at one file of several; a cache may outlive the files."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     folders, config = [], SimpleNamespace(CACHE_DIR="")

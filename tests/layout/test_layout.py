@@ -79,7 +79,7 @@ def test_only_the_agents_know_faust() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=relative)
-def test_a_module_says_what_lives_in_it(path: Path) -> None:
+def test_a_module_has_a_docstring(path: Path) -> None:
     if path.name == "__init__.py" and not TREES[path].body:
         return
     assert ast.get_docstring(TREES[path]), f"{relative(path)} has no docstring"
@@ -139,6 +139,15 @@ def members(name: str) -> tuple[set[str], set[str]]:
             names = (each for target in targets for each in ast.walk(target))
             attributes |= {each.id for each in names if isinstance(each, ast.Name)}
     return methods, attributes - methods
+
+
+def test_public_class_names_are_unique() -> None:
+    homes: dict[str, list[str]] = {}
+    for path, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(relative(path))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
 
 
 def test_no_class_is_large() -> None:

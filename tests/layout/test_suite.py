@@ -28,4 +28,4 @@ def imported_names(tree: ast.AST) -> Iterator[str]:
 def test_no_module_imports_a_test_module(path: Path) -> None:
     names = imported_names(ast.parse(path.read_text(), str(path)))
     found = [name for name in names if any(part.startswith("test_") for part in name.split("."))]
-    assert found == [], "move what is shared to a module beside it whose name says what it gives"
+    assert found == [], "move what is shared to a module beside it that is named after its content"

@@ -1,4 +1,4 @@
-"""Who floods: one who drowns the others, faster than all of them usually are; nobody else."""
+"""Detects users who flood: most of the outcomes, faster than all users usually are; no others."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def after(n: int, above: int, ms: int) -> OutcomeCounts:
 
 
 def test_a_dominating_user_floods() -> None:
-    told = detect_flood(BEFORE, after(128, 140, 1_400), USUAL_GAP)
-    assert told is not None
-    assert told.until == BEFORE.seen.at + 1_400 + LASTS_MS
-    assert told.evidence["share"] == 128 / 140
-    assert told.evidence["usual"] == 0.05
+    flood = detect_flood(BEFORE, after(128, 140, 1_400), USUAL_GAP)
+    assert flood is not None
+    assert flood.until == BEFORE.seen.at + 1_400 + LASTS_MS
+    assert flood.evidence["share"] == 128 / 140
+    assert flood.evidence["usual"] == 0.05
     # One outcome in 10.9 ms is 9.1 times as fast as all were; an eighth of that pace is left.
-    assert told.every == 74
+    assert flood.every == 74
 
 
 def test_lone_slow_usual_new_or_ordinary_users_do_not_flood() -> None:
@@ -70,8 +70,8 @@ def test_a_lasting_flood_gives_another_signal_unless_usual() -> None:
 def test_a_flood_has_a_valid_down_weight(
     n: int, above: int, ms: int, gap: float, flooding: int
 ) -> None:
-    told = detect_flood(BEFORE._replace(flooding=flooding), after(n, above, ms), gap)
-    assert told is None or 1 <= told.every <= MOST
+    flood = detect_flood(BEFORE._replace(flooding=flooding), after(n, above, ms), gap)
+    assert flood is None or 1 <= flood.every <= MOST
 
 
 def test_users_who_come_and_go_at_random_do_not_flood() -> None:

@@ -120,7 +120,7 @@ def test_a_stored_chain_goes_on_as_if_nothing_had_happened(
 
 
 @every_policy
-def test_a_state_that_is_none_is_refused(learner: Policy) -> None:
+def test_an_invalid_state_is_refused(learner: Policy) -> None:
     good = learner.initial()
     assert learner.migrated(learner.version, (*good, 0.0)) is None
     assert learner.migrated(learner.version + 1, good) is None
@@ -150,7 +150,7 @@ def test_a_pooled_calibration_lies_between_the_prior_and_what_was_learned() -> N
     learned = run(learner, stream)[-1][0]
     one, many = (learner.pooled([learned] * n, [1.0] * n) for n in (1, 16))
     assert learned[5] < many[5] < one[5] < learner.initial()[5]
-    assert many[8] < one[8], "one that is so far off says that others may be, too"
+    assert many[8] < one[8], "one outlier makes others more likely"
 
 
 @pytest.mark.parametrize("name", ["hops", "hops_target", "meta"])
@@ -177,7 +177,7 @@ def test_a_calibration_of_version_1_goes_on(name: str, stream: list[Outcome]) ->
         {"gain": -1.0}, {"cost": nan}, {"cost": inf}, {"cost": -1.0},
     ],
 )  # fmt: skip
-def test_an_outcome_that_says_nothing_is_refused(wrong: dict[str, float]) -> None:
+def test_an_outcome_without_information_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
         Outcome(**{"confidence": 0.5, "correct": True, **wrong})  # type: ignore[arg-type]
     raw = msgspec.to_builtins(Outcome(0.5, True)) | wrong
@@ -233,7 +233,7 @@ def test_hits_never_raise_and_misses_never_lower_a_threshold(
 def test_a_hundred_hits_never_raise_and_misses_never_lower_what_a_calibration_answers(
     learner: Policy, p: float, correct: bool, r: float
 ) -> None:
-    """Net, as issue 6 words it. Below .05 a miss says nothing new; only certainty grows by it."""
+    """Net, as issue 6 words it. Below .05 a miss adds only certainty."""
     same = [Outcome(p, correct, gain=1 - r, cost=r)] * 100
     first = learner.threshold(begin(learner, 4)[-1], 1 - r, r)
     after = learner.threshold(run(learner, same, 4)[-1][-1], 1 - r, r)
@@ -314,7 +314,7 @@ def above(context: int | None) -> list[int]:
 def test_a_run_of_chains_teaches_what_its_outcomes_teach_one_by_one(
     learner: Any, stream: list[tuple[Outcome, int]], cuts: list[int], begun: set[int]
 ) -> None:
-    """`begun`: a context whose state says that it is the coarsest, though it is not."""
+    """`begun`: a context whose state marks it as the coarsest, though it is not."""
     stream = stream * 3
     first: list[State] = []
     for context, parent in enumerate(PARENTS):
@@ -354,7 +354,7 @@ BROKEN: list[tuple[Law, Any, dict[str, Any]]] = [
      {"stream": MIXED}),
     (test_a_stored_chain_goes_on_as_if_nothing_had_happened, Impure(),
      {"stream": MIXED, "cut": 7}),
-    (test_a_state_that_is_none_is_refused, Credulous(), {}),
+    (test_an_invalid_state_is_refused, Credulous(), {}),
     (test_a_pooled_state_is_a_valid_initial_state, Homeless(),
      {"several": [MIXED], "p": 0.9}),
     (test_a_coarse_level_does_not_read_finer_states, Upside(),
@@ -376,7 +376,7 @@ BROKEN: list[tuple[Law, Any, dict[str, Any]]] = [
     ("law", "broken", "example"), BROKEN, ids=[type(each[1]).__name__ for each in BROKEN]
 )
 def test_a_law_refuses_what_breaks_it(law: Any, broken: Any, example: dict[str, Any]) -> None:
-    """A law that nothing can break says nothing."""
+    """A law that nothing can break tests nothing."""
     checked = law.hypothesis.inner_test if hasattr(law, "hypothesis") else law
     with pytest.raises(AssertionError):
         checked(learner=broken, **example)

@@ -28,16 +28,16 @@ AIM = Aim(0.9, 0.85, exact=True)
 SETTLED = 6_400
 """Outcomes before anything changes."""
 Truth = Callable[[float], float]
-Says = Callable[[random.Random], float]
+Confidence = Callable[[random.Random], float]
 
 
 def published(
     seed: int,
     outcomes: int,
-    says: Says,
+    confidence_of: Confidence,
     truth: Truth,
     then: Truth | None = None,
-    then_says: Says | None = None,
+    confidence_after: Confidence | None = None,
     then_ms: float = 10.0,
 ) -> Iterator[OutcomeCounts]:
     """Return what a context publishes at each outcome, its world changing after `SETTLED`."""
@@ -45,7 +45,9 @@ def published(
     for number in range(outcomes):
         changed = number >= SETTLED
         at += chance.expovariate(1.0) * (then_ms if changed else 10.0)
-        confidence = (then_says or says)(chance) if changed else says(chance)
+        confidence = (
+            (confidence_after or confidence_of)(chance) if changed else confidence_of(chance)
+        )
         right = chance.random() < ((then or truth) if changed else truth)(confidence)
         started = confidence >= AIM.speculate
         seen = OutcomeCounts(
@@ -56,7 +58,7 @@ def published(
         yield seen
 
 
-def told(values: Iterator[OutcomeCounts], every: int = 1) -> list[tuple[int, Signal]]:
+def detected(values: Iterator[OutcomeCounts], every: int = 1) -> list[tuple[int, Signal]]:
     """Return (outcomes, signal) where only every so many-th value is seen."""
     state, found = DetectorState(), []
     for seen in values:
@@ -75,7 +77,7 @@ def sure(chance: random.Random) -> float:
     return chance.uniform(0.5, 1.0)
 
 
-WORLDS: dict[str, tuple[Says, Truth]] = {
+WORLDS: dict[str, tuple[Confidence, Truth]] = {
     "calibrated": (uniform, lambda p: p),
     "overconfident": (sure, lambda p: 0.7 * p),
     "a coin": (lambda _: 0.5, lambda _: 0.5),
@@ -85,10 +87,10 @@ WORLDS: dict[str, tuple[Says, Truth]] = {
 
 @pytest.mark.parametrize("every", [1, 700])
 @pytest.mark.parametrize("world", WORLDS)
-def test_a_stationary_stream_says_nothing(world: str, every: int) -> None:
-    says, truth = WORLDS[world]
+def test_a_stationary_stream_gives_no_signal(world: str, every: int) -> None:
+    confidence_of, truth = WORLDS[world]
     for seed in range(5):
-        found = told(published(seed, 25_000, says, truth), every)
+        found = detected(published(seed, 25_000, confidence_of, truth), every)
         assert [each for each in found if each[1].kind != "threshold_converged"] == []
 
 
@@ -97,7 +99,7 @@ def test_a_stationary_stream_says_nothing(world: str, every: int) -> None:
 def test_an_abrupt_drift_gives_one_signal_in_time(by: float, within: int, every: int) -> None:
     for seed in range(6):
         values = published(seed, SETTLED + 3_000, sure, lambda p: p, lambda p: p - by)
-        found = told(values, every)
+        found = detected(values, every)
         drifts = [(at, each.evidence) for at, each in found if each.kind == "drift"]
         assert len(drifts) == 1, (seed, drifts)
         at, evidence = drifts[0]
@@ -130,23 +132,23 @@ def whats(found: list[tuple[int, Signal]]) -> list[tuple[int, object]]:
 
 def test_unusual_confidences_give_one_signal() -> None:
     values = published(
-        1, SETTLED + 3_000, uniform, lambda _: 0.5, then_says=lambda c: c.uniform(0.9, 1)
+        1, SETTLED + 3_000, uniform, lambda _: 0.5, confidence_after=lambda c: c.uniform(0.9, 1)
     )
-    ((at, what),) = whats(told(values))
+    ((at, what),) = whats(detected(values))
     assert what == "confidence"
     assert SETTLED < at <= SETTLED + BLOCK
 
 
 def test_an_unusual_share_of_hits_gives_one_signal() -> None:
     values = published(1, SETTLED + 1_000, lambda _: 0.8, lambda _: 0.8, lambda _: 0.2)
-    ((at, what),) = whats(told(values))
+    ((at, what),) = whats(detected(values))
     assert what == "right"
     assert SETTLED < at <= SETTLED + BLOCK
 
 
 def test_a_burst_gives_one_signal() -> None:
     values = published(1, SETTLED + 3_000, uniform, lambda p: p, then_ms=0.2)
-    found = told(values)
+    found = detected(values)
     ((at, what),) = whats(found)
     assert what == "rate"
     assert SETTLED < at <= SETTLED + BLOCK
@@ -155,11 +157,11 @@ def test_a_burst_gives_one_signal() -> None:
 
 
 def test_a_slower_rate_gives_no_signal() -> None:
-    assert whats(told(published(1, SETTLED + 3_000, uniform, lambda p: p, then_ms=1e6))) == []
+    assert whats(detected(published(1, SETTLED + 3_000, uniform, lambda p: p, then_ms=1e6))) == []
 
 
 def settle(shares: list[float], thresholds: list[float], aim: float = 0.85) -> list[int]:
-    """Return the blocks at which a threshold is told to have settled."""
+    """Return the blocks at which a threshold is reported as converged."""
     state, seen, found = DetectorState(), OutcomeCounts(0, 0, 0, 0, 0, 0), []
     for number, (share, threshold) in enumerate(zip(shares, thresholds, strict=True)):
         right, sure = round(share * BLOCK), int(BLOCK * share * 1e6)

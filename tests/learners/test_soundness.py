@@ -73,14 +73,14 @@ def test_an_accepted_state_is_usable(
 @every_policy
 @few_examples
 @given(stream=streams)
-def test_what_is_reached_is_taken(learner: Policy, stream: list[Outcome]) -> None:
+def test_reachable_states_are_accepted(learner: Policy, stream: list[Outcome]) -> None:
     for chain in run(learner, stream, 3):
         assert [layout_error(learner, learner.version, state) for state in chain] == [None] * 3
 
 
 @pytest.mark.parametrize("name", ["hops", "hops:keep=.999999", "hops:keep=.5", "hops_target"])
 def test_a_long_life_stays_sound(name: str) -> None:
-    """Also with the same confidence again and again, which says least of the slope."""
+    """Also with the same confidence again and again, which determines the slope least."""
     learner = policy(name)
     for confidence in (1.0, 0.5, 0.0):
         chain = [learner.initial()]
@@ -107,7 +107,7 @@ def test_reading_an_older_state_never_raises(name: str, data: st.DataObject) -> 
         ((1e308,) * 18, "depth is 1e+308"),
     ],
 )
-def test_a_calibration_that_is_none_is_named(state: State, why: str) -> None:
+def test_an_invalid_calibration_is_named(state: State, why: str) -> None:
     for name in ("hops", "hops_target", "meta"):
         learner: Any = POLICIES[name]
         whole = (*state, *learner.initial()[18:])

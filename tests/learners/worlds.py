@@ -22,7 +22,7 @@ outcomes = st.builds(
     cost=st.floats(0, 1e6) | st.just(600.0),
     timestamp=st.integers(0, 2**50),
 )
-# Long enough for several windows of 50: a law that is looked at for ten outcomes says little.
+# Long enough for several windows of 50: a law that is checked for ten outcomes shows little.
 streams = st.lists(outcomes, max_size=15).map(lambda some: some * 10)
 
 

@@ -85,25 +85,25 @@ class Mixture:
 
     def control(self) -> Any:
         draw = self.draw
-        said = {"id": draw.choice("ab"), "at": NOW - draw.randrange(3)}
+        fields = {"id": draw.choice("ab"), "at": NOW - draw.randrange(3)}
         pattern = draw.choice(["*", "domain=*", "workflow_type=refund", "user_id=u1"])
         kind = draw.choice(["choice", "choice", "reset", "seed", "weigh", "weigh"])
         if kind == "choice":
             learner = draw.choice([None, "ema", "td", "hops", "hops:alarm=2", "ema:alpha=0.5"])
-            return LearnerChoice(**said, pattern=pattern, learner=learner)
+            return LearnerChoice(**fields, pattern=pattern, learner=learner)
         if kind == "reset":
-            return Reset(**said, pattern=pattern, tenant="a")
+            return Reset(**fields, pattern=pattern, tenant="a")
         tenant, name = draw.choice(KEYS)
         if kind == "weigh":
             levels = draw.choice([{"domain": "x", "user_id": "u1"}, {"user_id": "u1"}])
             path = context_paths(name, levels.get, ("domain", "user_id"))[-1]
             until = self.clock + draw.choice([0, 30, HOUR_MS, 3 * HOUR_MS])
-            return Downweight(**said, tenant=tenant, path=path, every=draw.randrange(1, 4),
+            return Downweight(**fields, tenant=tenant, path=path, every=draw.randrange(1, 4),
                             until=until)  # fmt: skip
         (path,) = context_paths(name, {}.get, ())
         policy = registry.policy("td")
         seeded = Seeded("td", policy.version, policy.initial(), 9, path, 4, 2)
-        return Seed(**said, tenant=tenant, place=0, contexts=(seeded,))
+        return Seed(**fields, tenant=tenant, place=0, contexts=(seeded,))
 
     def event(self) -> dict[str, Any]:
         draw = self.draw
@@ -130,6 +130,8 @@ class Mixture:
                     "was_correct": draw.random() < 0.6,
                     "speculated": draw.choice([None, True, False]),
                     "mode": draw.choice([None, "speculative", "suggestion", "explicit"]),
+                    **draw.choice([{}, {}, {"calibrated": True}]),
+                    **({"evidence": {"tries": 3}} if draw.random() < self.odd / 4 else {}),
                 },
                 "result": draw.choice([None, self.result(), self.result()]),
             },
@@ -185,7 +187,7 @@ def batches(seed: int, size: int) -> list[RecordBatch]:
         for _record in records:
             offset += draw.choice([1, 1, 1, 3])
             offsets.append(offset)
-        headers = {at: said for at, (_, said) in zip(offsets, records, strict=True) if said}
+        headers = {at: fields for at, (_, fields) in zip(offsets, records, strict=True) if fields}
         times = [NOW - draw.choice([0, 0, 1]) for _ in records]
         made.append(
             RecordBatch("t", 0, offsets[0], offset + 1, offsets, times, [b"k"] * len(records),
@@ -223,7 +225,7 @@ def commits(
     *,
     ahead: bool = False,
 ) -> tuple[list[Checkpoint], PartitionTask]:
-    """Apply a log batch by batch; take the partition up anew after every `restarts` commits."""
+    """Apply a log batch by batch; restore the partition after every `restarts` commits."""
     table: dict[bytes, bytes] = {}
     core, found = kind(0, PARTITIONS, EPOCH, rules, table.get), list[Checkpoint]()
     for batch in log:

@@ -1,4 +1,4 @@
-"""Whom a record is for, and the lane that it came by."""
+"""The group that a record is for, and its lane."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THRESHOLDS_ONLY = [(GROUP, THRESHOLDS_GROUP.encode())]
 
 
 @pytest.mark.parametrize("headers", [None, [], [("a", b"b")], [(GROUP, None)]])
-def test_a_record_that_names_nobody_is_for_everybody(headers: list[tuple[str, bytes]]) -> None:
+def test_a_record_without_a_group_is_for_every_group(headers: list[tuple[str, bytes]]) -> None:
     assert is_for_group(headers, EPISODES_GROUP)
     assert is_for_group(headers, THRESHOLDS_GROUP)
 
@@ -44,12 +44,12 @@ def test_the_lane_survives_the_header(spool: str, position: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "value",
     [None, b"", b"7", b":7", b"a:", b"a:-1", b"a:1.5", b"a: 1", "a:²".encode(), "a:٣".encode(),
      b"a\x1fb:1", b"a\0b:1", b"a" * 65 + b":1", b"a:" + b"9" * 19, b"a:" + b"9" * 5_000, b"\xff"],
 )  # fmt: skip
-def test_what_is_no_lane_is_none(said: bytes | None) -> None:
-    assert origin_override([(ORIGIN, said)]) is None
+def test_an_invalid_lane_is_ignored(value: bytes | None) -> None:
+    assert origin_override([(ORIGIN, value)]) is None
 
 
 @given(st.lists(st.tuples(st.sampled_from([ORIGIN, GROUP]), st.none() | st.binary())))

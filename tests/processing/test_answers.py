@@ -40,8 +40,8 @@ def learned(learner: Policy, *events: Any, weight: int = 1) -> Table:
     return table
 
 
-def told(table: Table) -> Threshold:
-    """Return what a reader is told, by way of the JSON that Redis holds."""
+def served(table: Table) -> Threshold:
+    """Return what a reader receives, by way of the JSON that Redis holds."""
     values = [
         msgspec.json.encode(threshold_from_row(key, table[key]))
         for key in (context_key("acme", path) for path in PATHS)
@@ -51,7 +51,7 @@ def told(table: Table) -> Threshold:
 
 def action(confidence: float, table: Table) -> str:
     guess = Guess("search", confidence)
-    return decide(guess, told(table), "act", refusal_reason=SAFE, fits=True, explore=False).action
+    return decide(guess, served(table), "act", refusal_reason=SAFE, fits=True, explore=False).action
 
 
 def suggested(right: int, count: int = 400, confidence: float = 0.8) -> list[dict[str, Any]]:
@@ -78,11 +78,11 @@ def verdict(accepted: bool, confidence: float = 0.8) -> Any:
 
 
 @EVERY
-def test_a_reader_is_told_what_the_learner_answers(name: str) -> None:
+def test_a_reader_receives_the_learners_answer(name: str) -> None:
     learner = policy(name)
     table = learned(learner, *suggested(5, 60), *(judged(n % 2 == 0) for n in range(60)))
     key = context_key("acme", PATHS[-1])
-    published, found = threshold_from_row(key, table[key]), told(table)
+    published, found = threshold_from_row(key, table[key]), served(table)
     assert found.level == PATHS[-1]
     assert (found.speculate, found.suggest) == (published.speculate, published.suggest)
 
@@ -96,7 +96,7 @@ def test_where_nothing_is_ever_started_nothing_is() -> None:
 
 
 @pytest.mark.parametrize("name", SUGGESTS)
-def test_what_is_right_more_often_than_not_is_suggested(name: str) -> None:
+def test_guesses_that_are_right_more_often_than_not_are_suggested(name: str) -> None:
     """Seven of ten are too few to start (.85), and enough to show; two of ten are not."""
     assert action(0.8, learned(policy(name), *suggested(7))) == "suggest"
     assert action(0.8, learned(policy(name), *suggested(2))) == "ask"
@@ -108,7 +108,7 @@ def test_sliding_shows_less_where_suggestions_are_wrong() -> None:
 
 
 @pytest.mark.parametrize("name", SUGGESTS)
-def test_what_users_refuse_is_not_suggested_any_more(name: str) -> None:
+def test_guesses_that_users_refuse_are_no_longer_suggested(name: str) -> None:
     shown = suggested(7)
     refused = learned(policy(name), *shown, *[verdict(False)] * 700)  # ema looks every 50
     assert action(0.8, refused) == "ask"
@@ -119,5 +119,5 @@ def test_what_users_refuse_is_not_suggested_any_more(name: str) -> None:
 def test_a_verdict_weighs_as_many_outcomes_as_it_is_set_to() -> None:
     some = [verdict(False)] * 4
     light, heavy = (learned(policy("td"), *some, weight=weight) for weight in (1, 5))
-    assert told(heavy).suggest > told(light).suggest > 0.70
-    assert told(learned(policy("td"), judged(), *some, weight=0)).suggest == 0.70
+    assert served(heavy).suggest > served(light).suggest > 0.70
+    assert served(learned(policy("td"), judged(), *some, weight=0)).suggest == 0.70

@@ -38,7 +38,7 @@ from tests.processing.building import (
     start,
 )
 from tests.processing.control_records import EVERY, RETAIL
-from tests.processing.timed_log import NOW, Log, at, batch_of, said
+from tests.processing.timed_log import NOW, Log, at, batch_of, event_record
 from topics.control.messages import Clock, Downweight, Seed, Seeded
 
 DAY_MS = 24 * HOUR_MS
@@ -66,22 +66,22 @@ def kept(table: Table) -> set[str]:
 
 
 def test_an_event_from_2100_deletes_nothing() -> None:
-    log = [at(NOW), said(judged(timestamp=NOW)), said(start(timestamp=NOW + 5))]
-    table, _ = run([*log, said(judged(timestamp=FUTURE, workflow_id="evil"), FUTURE)])
+    log = [at(NOW), event_record(judged(timestamp=NOW)), event_record(start(timestamp=NOW + 5))]
+    table, _ = run([*log, event_record(judged(timestamp=FUTURE, workflow_id="evil"), FUTURE)])
     assert kept(table) == {EVERY, RETAIL}
     row = counts(table)
     assert (row.clock, row.expired, row.unresolved) == (NOW, 0, 0)
     assert context(table).outcomes == 2, "it counts: it does no harm"
     assert context(table).at < NOW + TICK_MS
     done = event(task_id="t1", tool_id="search", timestamp=NOW + 9)
-    table, _ = run([said(done)], table)
+    table, _ = run([event_record(done)], table)
     assert context(table).outcomes == 3, "the start is still open"
 
 
 def test_a_clock_that_is_an_hour_fast_closes_no_guess_of_others() -> None:
-    log = [at(NOW), said(start(timestamp=NOW))]
-    log += [said(judged(timestamp=NOW + 3_588_000), NOW) for _ in range(100)]
-    log += [at(NOW + TICK_MS), said(event(task_id="t1", tool_id="search", timestamp=NOW))]
+    log = [at(NOW), event_record(start(timestamp=NOW))]
+    log += [event_record(judged(timestamp=NOW + 3_588_000), NOW) for _ in range(100)]
+    log += [at(NOW + TICK_MS), event_record(event(task_id="t1", tool_id="search", timestamp=NOW))]
     table, _ = run(log)
     assert counts(table).unresolved == counts(table).unmatched == 0
     assert context(table).outcomes == 101
@@ -89,8 +89,8 @@ def test_a_clock_that_is_an_hour_fast_closes_no_guess_of_others() -> None:
 
 def test_a_slow_clock_costs_its_own_producer_nothing_either() -> None:
     slow = NOW - 40 * DAY_MS
-    log = [at(NOW), said(start(timestamp=slow), NOW), at(NOW + HOUR_MS)]
-    log += [said(event(task_id="t1", tool_id="search", timestamp=slow), NOW + HOUR_MS)]
+    log = [at(NOW), event_record(start(timestamp=slow), NOW), at(NOW + HOUR_MS)]
+    log += [event_record(event(task_id="t1", tool_id="search", timestamp=slow), NOW + HOUR_MS)]
     log += [at(NOW + 2 * HOUR_MS)]
     table, _ = run(log)
     assert context(table).outcomes == 1
@@ -105,12 +105,12 @@ moments = st.integers(-3 * HOUR_MS, 3 * HOUR_MS) | st.sampled_from(
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[tuple[str, int, int]]:
-    """What comes: who ("clock", "ours", "foreign"), when it is in truth, what it is and says."""
+    """What arrives: producer ("clock", "ours", "foreign"), true time, content."""
     log, now = [], NOW
     for _ in range(draw(st.integers(1, 25))):
         now += draw(st.sampled_from([0, 1_000, TICK_MS, HOUR_MS // 2, HOUR_MS, 5 * HOUR_MS]))
-        who = draw(st.sampled_from(["clock", "ours", "ours", "foreign", "foreign"]))
-        log.append((who, now, draw(st.integers(0, 7))))
+        producer = draw(st.sampled_from(["clock", "ours", "ours", "foreign", "foreign"]))
+        log.append((producer, now, draw(st.integers(0, 7))))
     return log
 
 
@@ -118,13 +118,17 @@ def made(log: list[tuple[str, int, int]], skews: list[int]) -> Log:
     """Return the log, what is foreign by a clock that is ahead by so much each time."""
     found: Log = [at(NOW)]
     skewed = iter(skews)
-    for who, now, what in log:
-        if who == "clock":
+    for producer, now, what in log:
+        if producer == "clock":
             found.append(at(now))
             continue
-        skew = next(skewed) if who == "foreign" else 0
-        name = {"user_id": f"{who}{what % 3}", "task_id": f"{who}{what % 2}"}
-        more = name | {"timestamp": now + skew, "workflow_id": who, "origin": [who, len(found)]}
+        skew = next(skewed) if producer == "foreign" else 0
+        name = {"user_id": f"{producer}{what % 3}", "task_id": f"{producer}{what % 2}"}
+        more = name | {
+            "timestamp": now + skew,
+            "workflow_id": producer,
+            "origin": [producer, len(found)],
+        }
         one = start(**more) if what < 2 else event(tool_id="search", **more)
         one = judged(**more) if what > 4 else one
         found.append((one, now + max(0, skew)))
@@ -153,7 +157,7 @@ def without_moments(table: Table) -> Table:
 def test_a_foreign_clock_changes_nothing(
     log: list[tuple[str, int, int]], skews: list[int], cuts: list[int], most: int, idle: int
 ) -> None:
-    """Nor does it matter where whoever applies the log dies."""
+    """Nor does it matter where the process that applies the log dies."""
     rules = {"idle_ms": idle, "most_contexts": most}
     right, _ = run(made(log, [0] * 25), **rules)
     table, refused = run(made(log, skews), cuts=tuple(sorted(set(cuts))), **rules)
@@ -164,11 +168,16 @@ def test_a_foreign_clock_changes_nothing(
 
 
 def test_the_first_clock_record_puts_right_what_an_event_from_the_future_did() -> None:
-    table, _ = run([said(judged(timestamp=FUTURE), FUTURE), said(start(timestamp=FUTURE), FUTURE)])
+    table, _ = run(
+        [
+            event_record(judged(timestamp=FUTURE), FUTURE),
+            event_record(start(timestamp=FUTURE), FUTURE),
+        ]
+    )
     assert counts(table).clock == FUTURE
     table, _ = run([at(NOW)], table)
     assert (counts(table).clock, counts(table).began) == (NOW, NOW)
-    used, _ = run([at(NOW + HOUR_MS), said(judged(timestamp=NOW + HOUR_MS))], dict(table))
+    used, _ = run([at(NOW + HOUR_MS), event_record(judged(timestamp=NOW + HOUR_MS))], dict(table))
     assert context(used).at == NOW + HOUR_MS
     assert counts(used).unresolved == 0
     later = [at(NOW + hours * HOUR_MS) for hours in range(1, 31 * 24)]
@@ -187,12 +196,12 @@ def test_without_clock_records_rows_are_as_they_were() -> None:
     assert decode_partition(encode_partition(began, 1, 2)) == began
 
 
-def test_what_came_while_no_worker_was_there_lives_as_long_as_anything() -> None:
+def test_events_during_an_outage_live_as_long_as_others() -> None:
     """Executors went on for three hours; all that is read before the new worker's clock record."""
     away = NOW + 3 * HOUR_MS
-    log = [at(NOW), said(start(timestamp=away - 60_000))]
+    log = [at(NOW), event_record(start(timestamp=away - 60_000))]
     log += [at(away + minutes * 60_000) for minutes in range(0, 60, 5)]
-    done = said(event(task_id="t1", tool_id="search", timestamp=away + HOUR_MS))
+    done = event_record(event(task_id="t1", tool_id="search", timestamp=away + HOUR_MS))
     table, _ = run([*log, done])
     assert context(table).outcomes == 1
     later = [at(away + minutes * 60_000) for minutes in range(60, 200, 5)]
@@ -205,7 +214,7 @@ def test_a_start_lives_for_an_hour_and_not_much_longer() -> None:
     lived = next(
         tick
         for tick in range(1, 40)
-        if counts(run([ticks[0], said(start(timestamp=NOW)), *ticks[1:tick]])[0]).unresolved
+        if counts(run([ticks[0], event_record(start(timestamp=NOW)), *ticks[1:tick]])[0]).unresolved
     )
     assert START_LIFE_MS < (lived - 1) * TICK_MS <= START_LIFE_MS + 3 * TICK_MS
 
@@ -221,15 +230,20 @@ def test_workers_whose_clocks_differ_move_the_clock_on_only() -> None:
 
 def test_one_clock_record_that_is_wrong_expires_little() -> None:
     """It may be forged, where no operators' key is set, or of a worker whose clock is wrong."""
-    log = [at(NOW), said(judged(timestamp=NOW)), said(start(timestamp=NOW)), at(FUTURE)]
+    log = [
+        at(NOW),
+        event_record(judged(timestamp=NOW)),
+        event_record(start(timestamp=NOW)),
+        at(FUTURE),
+    ]
     table, _ = run(log)
     assert counts(table).clock == NOW + STEP_MS
     assert (counts(table).unresolved, len(kept(table))) == (0, 2)
     table, _ = run([at(NOW + TICK_MS), at(FUTURE)], table)
-    assert counts(table).clock == NOW + 2 * STEP_MS, "the right one in between said otherwise"
+    assert counts(table).clock == NOW + 2 * STEP_MS, "the correct one in between contradicted it"
 
 
-def test_who_was_away_for_days_has_caught_up_after_a_few() -> None:
+def test_a_clock_catches_up_with_days_after_a_few_records() -> None:
     clock = PartitionClock(TaskStateRow())
     clock.apply(NOW)
     away = NOW + 20 * DAY_MS
@@ -270,11 +284,18 @@ def test_where_there_is_a_key_only_signed_clock_records_count() -> None:
     assert counts(table).began == 0
 
 
-def test_which_contexts_are_too_many_goes_by_when_they_were_heard_of() -> None:
+def test_eviction_follows_the_arrival_of_the_newest_outcome() -> None:
     """One from the future is neither the last to go, nor are those of a slow clock the first."""
-    log = [at(NOW), said(judged(user_id="future", timestamp=FUTURE), FUTURE), at(NOW + TICK_MS)]
-    log += [said(judged(user_id="slow", timestamp=NOW - DAY_MS), NOW), at(NOW + 2 * TICK_MS)]
-    log += [said(judged(user_id="new", timestamp=NOW + 2 * TICK_MS))]
+    log = [
+        at(NOW),
+        event_record(judged(user_id="future", timestamp=FUTURE), FUTURE),
+        at(NOW + TICK_MS),
+    ]
+    log += [
+        event_record(judged(user_id="slow", timestamp=NOW - DAY_MS), NOW),
+        at(NOW + 2 * TICK_MS),
+    ]
+    log += [event_record(judged(user_id="new", timestamp=NOW + 2 * TICK_MS))]
     table, _ = run(log, most_contexts=4)
     assert kept(table) == {EVERY, RETAIL, f"{RETAIL}/user_id=slow", f"{RETAIL}/user_id=new"}
 
@@ -283,7 +304,9 @@ def test_a_fast_clock_lifts_no_weighing() -> None:
     path = f"{RETAIL}/user_id=bad"
     weighing = Downweight("w", NOW, "acme", path, 1000, NOW + 6 * HOUR_MS)
     log = [at(NOW), (weighing, NOW)]
-    log += [said(judged(user_id="bad", timestamp=FUTURE + n), FUTURE + n) for n in range(20)]
+    log += [
+        event_record(judged(user_id="bad", timestamp=FUTURE + n), FUTURE + n) for n in range(20)
+    ]
     table, _ = run(log)
     taught, alone = context(table), context(table, path)
     assert taught.outcomes == alone.outcomes == 20
@@ -299,17 +322,17 @@ def test_a_seed_counts_as_of_its_arrival() -> None:
 
 def test_the_partitions_row_comes_after_others_all_the_same() -> None:
     """A store has rows in order of their keys, a rebuild as they were staged."""
-    log = [at(NOW)] + [said(judged(user_id=f"u{n}", timestamp=NOW + n)) for n in range(5)]
+    log = [at(NOW)] + [event_record(judged(user_id=f"u{n}", timestamp=NOW + n)) for n in range(5)]
     rules = {"most_contexts": 5}
     table, _ = run(log, **rules)
     turned = dict(reversed(table.items()))
     assert next(iter(turned)) == PARTITION_KEY or list(turned)[-1] == PARTITION_KEY
-    more = [at(NOW + TICK_MS), said(judged(user_id="another", timestamp=NOW))]
+    more = [at(NOW + TICK_MS), event_record(judged(user_id="another", timestamp=NOW))]
     assert live(run(more, table, **rules)[0]) == live(run(more, turned, **rules)[0])
 
 
 @given(st.integers(0, 3_600_000), st.integers(0, 2 * TICK_MS - 1))
-def test_no_outcome_happened_later_than_is_said(clock: int, later: int) -> None:
+def test_no_outcome_happened_later_than_stated(clock: int, later: int) -> None:
     """`later`: how far the partition's clock is behind as the outcome arrives."""
     row = TaskStateRow()
     core = PartitionClock(row)
@@ -321,7 +344,7 @@ def test_no_outcome_happened_later_than_is_said(clock: int, later: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 14)), max_size=4))
-def test_no_outcome_after_a_pause_happened_later_than_is_said(
+def test_no_outcome_after_a_pause_happened_later_than_stated(
     pauses: list[tuple[int, int]],
 ) -> None:
     """`pauses`: minutes without a clock record, and how many records a tick apart follow.

@@ -57,7 +57,7 @@ def row_bytes_of(commit: Checkpoint) -> int:
     return sum(len(key) + len(row) + ROW_EXTRA for key, row in commit.rows)
 
 
-def test_what_was_applied_before_is_skipped() -> None:
+def test_applied_records_are_skipped() -> None:
     records = [judged(), judged(correct=False), judged()]
     table: Table = {}
     partition = make(table)
@@ -156,7 +156,7 @@ def test_the_worst_records_still_fit_one_record_batch_of_the_changelog(
 
 @pytest.mark.parametrize("silence", [2 * HOUR_MS, SPOOL_LIFE_MS + HOUR_MS, 40 * 24 * HOUR_MS])
 def test_however_much_ends_at_once_it_fits_one_record_batch(silence: int) -> None:
-    """Executors stood still; the next event moves the clock on."""
+    """Executors were idle; the next event moves the clock on."""
     wide, many = "\N{GRINNING FACE}" * 240, 6_000
     partition, table, sizes, begin = make(), dict[bytes, bytes](), list[int](), NOW - silence
     ended = [
@@ -190,7 +190,7 @@ def wide_frame(number: int, events: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_what_a_legal_frame_makes_has_room_behind_a_full_commit_and_with_what_ends(
+def test_a_legal_frame_fits_behind_a_full_commit_and_with_expiries(
     policy: str,
 ) -> None:
     """The longest names, as many contexts as there can be, and the learner's own numbers."""
@@ -278,7 +278,7 @@ def test_every_touched_context_is_served_and_only_what_moved_is_published() -> N
     assert partition.commit().thresholds == []
 
 
-def test_what_is_served_is_what_the_policy_says() -> None:
+def test_served_thresholds_are_the_policys() -> None:
     table, commit = run(judged(correct=False, user_id="u7"))
     for threshold in commit.thresholds:
         learned = TD.thresholds(context(table, threshold.path).state)
@@ -340,7 +340,7 @@ def test_a_bad_record_stops_nothing() -> None:
     }
 
 
-def test_the_row_of_another_learner_starts_anew_and_keeps_its_counts() -> None:
+def test_the_row_of_another_learner_is_reset_and_keeps_its_counts() -> None:
     done = [
         judged(data={"prediction": {"was_correct": True, "speculated": True}}) for _ in range(3)
     ]

@@ -1,4 +1,4 @@
-"""Control records: who may send them, when they take effect, and which choice holds."""
+"""Control records: signatures, when they take effect, and which choice holds."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def learner(table: Table, path: str = EVERY) -> str:
     return context(table, path).learner
 
 
-def test_a_choice_takes_effect_with_the_next_outcome_and_begins_anew() -> None:
+def test_a_choice_takes_effect_with_the_next_outcome_from_an_empty_state() -> None:
     table, _ = run(judged(), judged(), record(choice()))
     assert learner(table) == "td"
     table, commit = run(judged(correct=False), table=table)
     assert learner(table) == "ema"
     assert context(table).outcomes == 3
-    anew, _ = run(record(choice()), judged(correct=False))
-    assert context(table).state == context(anew).state
+    restarted, _ = run(record(choice()), judged(correct=False))
+    assert context(table).state == context(restarted).state
     assert {each.learner for each in commit.thresholds} == {"ema"}
 
 
@@ -60,7 +60,7 @@ def test_below_a_chosen_level_the_levels_above_go_on_by_their_own_policy() -> No
 
 
 def test_the_most_special_choice_holds() -> None:
-    said = [
+    choices = [
         choice("ema", "*", id="1"),
         choice("pid", EVERY, id="2"),
         choice("gradient", "domain=retail/workflow_type=*", id="3"),
@@ -68,7 +68,7 @@ def test_the_most_special_choice_holds() -> None:
         choice("sliding", "*", id="5", tenant="globex"),
     ]
     events = [judged(user_id="u1"), judged(tenant="globex")]
-    table, _ = run(*map(record, said), *events)
+    table, _ = run(*map(record, choices), *events)
     assert learner(table) == "pid"
     assert learner(table, RETAIL) == "gradient"
     assert learner(table, RETAIL + "/user_id=u1") == "aci"
@@ -79,8 +79,8 @@ def test_the_most_special_choice_holds() -> None:
 def test_the_later_choice_holds_in_whatever_order_and_however_often_they_come(
     order: tuple[int, ...],
 ) -> None:
-    said = [choice("ema", id="1"), choice("pid", id="2", at=NOW + 1)]
-    table, _ = run(*(record(said[place]) for place in order), judged())
+    choices = [choice("ema", id="1"), choice("pid", id="2", at=NOW + 1)]
+    table, _ = run(*(record(choices[place]) for place in order), judged())
     assert learner(table) == "pid"
 
 
@@ -97,7 +97,7 @@ def test_a_choice_survives_a_new_epoch_and_is_no_duplicate_of_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("control", "said"),
+    ("control", "choices"),
     [
         (record(choice()), "is not signed"),
         (record(choice(), b"another"), "signature is not of"),
@@ -107,10 +107,10 @@ def test_a_choice_survives_a_new_epoch_and_is_no_duplicate_of_itself() -> None:
         (record(choice(at=NOW + 4_000_000), KEY), "hours ahead of the record's Kafka timestamp"),
     ],
 )
-def test_what_is_wrong_or_not_signed_is_a_dead_letter(control: Any, said: str) -> None:
+def test_invalid_or_unsigned_records_are_dead_letters(control: Any, choices: str) -> None:
     table, commit = run(control, key=KEY)
     (reason,) = reasons(commit)
-    assert said in reason
+    assert choices in reason
     table, _ = run(judged(), table=table, key=KEY)
     assert learner(table) == "td"
 
@@ -120,7 +120,7 @@ def test_a_signed_choice_holds() -> None:
     assert learner(table) == "ema"
 
 
-def test_what_is_no_control_record_says_so() -> None:
+def test_invalid_control_records_are_named() -> None:
     for value in (b"", b"{}", b'{"kind":"learner"}', b'{"kind":"purge"}', b"\xff"):
         _, commit = run((value, [(CONTROL_HEADER, b"1")]))
         assert reasons(commit)[0].startswith("not a control record")
@@ -134,7 +134,7 @@ def test_a_control_record_is_for_the_threshold_agent_only() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "a", "=b", "a=b/", "a=b=c", "a=b\x1f"])
-def test_what_is_no_pattern(wrong: str) -> None:
+def test_invalid_patterns(wrong: str) -> None:
     with pytest.raises(ValueError, match="key=value"):
         parts(wrong)
 
@@ -144,14 +144,14 @@ def test_a_tenant_that_no_event_has_is_refused(tenant: str) -> None:
     """Its rows would be another tenant's, once they are read back."""
     state = policy("td").initial()
     seeded = Seeded("td", policy("td").version, state, 1, EVERY, 0, 0)
-    for said in (
+    for choices in (
         choice(tenant=tenant),
         Reset("r", NOW, "*", tenant),
         Seed("s", NOW, tenant, 0, (seeded,)),
         Downweight("w", NOW, tenant, RETAIL, 2, NOW),
         Default("d", NOW, tenant, EPOCH, 1),
     ):
-        table, commit = run(record(said))
+        table, commit = run(record(choices))
         (reason,) = reasons(commit)
         assert "tenant" in reason
         assert len(table) == 1

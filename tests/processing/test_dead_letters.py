@@ -45,7 +45,7 @@ def test_the_first_place_of_a_frame_is_named_too() -> None:
 
 
 @pytest.mark.parametrize(("size", "kept"), [(0, 0), (1, 1), (100, 100), (101, 100), (5_000, 100)])
-def test_what_is_too_large_for_a_record_is_cut_and_says_so(size: int, kept: int) -> None:
+def test_a_dead_letter_too_large_for_a_record_is_cut_and_marked(size: int, kept: int) -> None:
     raw = b"x" * (MAX_FRAME_BYTES - 100 + size)
     letter = dead_letter(BATCH, 0, Rejection(raw, "too large", None), "g")
     assert letter.value == raw[: MAX_FRAME_BYTES - 100 + kept]

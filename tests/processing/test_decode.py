@@ -43,7 +43,7 @@ def test_a_record_without_a_value(value: bytes | None) -> None:
 @pytest.mark.parametrize(
     "value", [b"{", b"[", b"nonsense", b"\xff", b"[1,", b"[{}}", b"  ", b'{"id":1} x', b"[[}"]
 )
-def test_what_is_not_json_is_refused_whole(value: bytes) -> None:
+def test_invalid_json_is_refused_whole(value: bytes) -> None:
     events, (refusal,) = decode_record(value, NOW)
     assert not events
     assert refusal.raw == value
@@ -78,14 +78,14 @@ def test_json_that_is_no_object_is_refused(value: bytes) -> None:
     ],
 )
 def test_a_number_beyond_any_float_is_refused_alone_and_among_others(number: bytes) -> None:
-    """Postgres would keep it as it is written, and nobody could read it back."""
+    """Postgres would keep it as it is written, and it could not be read back."""
     bad = event_json()[:-1] + b',"mine":' + number + b"}"
     for value in (bad, encode_frame([event_json(), bad]), encode_frame([b"1", bad])):
         assert bad in [refusal.raw for refusal in decode_record(value, NOW)[1]]
 
 
 @pytest.mark.parametrize("number", [b"1e308", b"1e-400", b'"1e400"', b"1e099", b"9" * 308])
-def test_a_number_that_is_one_is_none_of_them(number: bytes) -> None:
+def test_representable_numbers_are_accepted(number: bytes) -> None:
     good = event_json()[:-1] + b',"mine":' + number + b"}"
     assert len(decode_record(good, NOW)[0]) == 1
 
@@ -146,7 +146,7 @@ def test_depth_is_counted_within_the_event(framed: bool, left: str, right: str) 
     assert attempt(MAX_DEPTH) == 0
 
 
-def test_invalid_utf_8_is_refused_in_a_field_that_nobody_reads() -> None:
+def test_invalid_utf_8_is_refused_in_an_unused_field() -> None:
     raw = event_json(mine="@").replace(b"@", b"\xff")
     assert len(decode_record(raw, NOW)[1]) == 1
 
@@ -200,7 +200,7 @@ def test_event_bytes_of_an_event_in_which_a_field_stands_twice() -> None:
     assert [found.of(event) for event in events] == parts
 
 
-def test_event_bytes_tell_events_of_one_id_apart() -> None:
+def test_event_bytes_distinguish_events_of_one_id() -> None:
     parts = [event_json(task_id="a"), event_json(task_id="b")]
     value = encode_frame(parts)
     found = EventBytes(value)

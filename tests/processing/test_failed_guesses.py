@@ -13,7 +13,7 @@ from processing.config import LearningConfig
 from processing.contexts.thresholds import threshold_from_row
 from processing.state.rows import context_key
 from processing.task import PartitionTask
-from tests.client.attempting import ARGUMENTS, Log, attempt, attempts
+from tests.client.speculation.turns import ARGUMENTS, Log, resolve, speculate, turn
 from tests.processing.building import EPOCH, NOW, Table, fetch
 
 COUNT = 100
@@ -34,14 +34,20 @@ async def answers() -> str:
 def learned(policy: str, call: Callable[[], Any]) -> Any:
     """Return the threshold of a context whose right guesses are all run with `call`."""
     events: list[dict[str, Any]] = []
+    now = 0.0
+
+    async def takes_400_ms() -> Any:
+        nonlocal now
+        now += 0.4
+        return await call()
 
     async def test(speculator: AsyncSpeculator, log: Log) -> None:
         for _ in range(COUNT):
-            async with attempt(speculator, call, 0.95, gain=400.0, cost=600.0) as trying:
-                await trying.resolve("search", ARGUMENTS)
+            async with turn(speculator, takes_400_ms, 0.95, gain=400.0, cost=600.0) as trying:
+                await resolve(trying, "search", ARGUMENTS)
         events.extend(log.events)
 
-    attempts(test, wasted_per_minute=1e9)
+    speculate(test, wasted_per_minute=1e9, clock=lambda: now)
     table: Table = {}
     core = PartitionTask(0, 1, EPOCH, LearningConfig(POLICIES[policy]), table.get)
     core.restore([])

@@ -15,7 +15,7 @@ from tests.processing.building import EPOCH, NOW, Table, context, counts, fetch,
 from tests.processing.control_records import EVERY, RETAIL, record, run
 from topics.control.messages import (
     Default,
-    Evidence,
+    DefaultEvidence,
     LearnedState,
     Reset,
     Seed,
@@ -53,14 +53,14 @@ def test_a_reset_forgets_what_its_pattern_holds_for_and_all_below() -> None:
     assert counts(table).forgotten == 2
 
 
-def test_a_seed_of_nothing_does_nothing_and_stops_nobody() -> None:
+def test_an_empty_seed_changes_nothing_and_stops_no_partition() -> None:
     table, commit = run(seed(), judged(), seed(at=NOW + 1, tenant="nobody"))
     assert commit.dead_letters == []
     assert context(table).outcomes == 1
     assert counts(table).seeded == 0
 
 
-def test_what_is_forgotten_learns_anew() -> None:
+def test_reset_contexts_learn_from_nothing() -> None:
     table, _ = run(judged(correct=False), judged(), reset(), judged())
     alone, _ = run(judged())
     assert context(table).state == context(alone).state
@@ -74,7 +74,7 @@ def test_a_reset_that_comes_again_or_late_forgets_nothing_more() -> None:
     assert not there(table)
 
 
-def test_a_seeded_context_stands_as_it_was_said_and_goes_on() -> None:
+def test_a_seeded_context_has_the_given_state_and_goes_on() -> None:
     table, commit = run(judged(), seed(seeded()))
     assert context(table).state == (0.81, 0.8, 0.6, 0.5)
     assert context(table).outcomes == 40
@@ -98,7 +98,7 @@ def test_one_pass_gives_what_a_pass_with_restarts_gives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (seeded(learner="ema", state=()), "state: is none of ema"),
         (seeded(learner="fixed", state=()), "is learned by td here, not fixed"),
@@ -106,10 +106,10 @@ def test_one_pass_gives_what_a_pass_with_restarts_gives() -> None:
         (seeded(version=9), "state: is none of td"),
     ],
 )
-def test_a_seed_that_cannot_be_followed_is_a_dead_letter(wrong: Seeded, said: str) -> None:
+def test_a_seed_that_cannot_be_followed_is_a_dead_letter(wrong: Seeded, message: str) -> None:
     table, commit = run(seed(seeded(), wrong))
     (reason,) = reasons(commit)
-    assert said in reason
+    assert message in reason
     assert not there(table)
 
 
@@ -154,20 +154,20 @@ def applied(*records: Any) -> Any:
 )
 def test_a_state_that_no_learner_reaches_is_a_dead_letter(state: Any, why: str) -> None:
     known = TypeEvidence("hops", 2, state, 30, EVERY)
-    said = [
+    message = [
         seed(seeded(learner="hops", version=2, state=state)),
         record(Default("d", NOW, "acme", EPOCH, 1, LearnedState("hops", 2, state, 30))),
-        record(Evidence("e", NOW, "acme", 0, EPOCH, 1, (known,))),
+        record(DefaultEvidence("e", NOW, "acme", 0, EPOCH, 1, (known,))),
     ]
-    for each in said:
+    for each in message:
         commit = applied(each)
         (reason,) = reasons(commit)
         assert f"state: is none of hops: {why}" in reason
         assert commit.events == 1
-    assert reasons(applied(said[0]))[0].startswith(f"{EVERY}: state")
+    assert reasons(applied(message[0]))[0].startswith(f"{EVERY}: state")
 
 
-def test_a_row_with_a_state_that_no_learner_reaches_begins_anew() -> None:
+def test_a_row_with_an_unreachable_state_is_reset() -> None:
     """One that an earlier version took in would end every worker that restores it."""
     commit = applied(seed(seeded(learner="hops", version=2, state=HOPS.initial())))
     rows = dict(commit.rows)

@@ -45,15 +45,15 @@ def watched(
     course: Iterable[tuple[float, Report | None]], limit_s: float = LIMIT_S
 ) -> list[str | None]:
     """The verdicts over (seconds since the last look, report)."""
-    dog, now, said = Watchdog(limit_s), 1_000.0, []
+    dog, now, reasons = Watchdog(limit_s), 1_000.0, []
     for step, seen in course:
         now += step
-        said.append(dog.observe(now, seen))
-    return said
+        reasons.append(dog.observe(now, seen))
+    return reasons
 
 
 @given(looks)
-def test_nobody_is_stuck_before_the_time_is_over(
+def test_no_worker_is_stuck_before_the_limit(
     course: list[tuple[float, Report | None]],
 ) -> None:
     looked = 0.0
@@ -68,7 +68,7 @@ def test_zero_switches_it_off(course: list[tuple[float, Report | None]]) -> None
 
 
 @given(looks, st.floats(0.1, 4.0), st.none() | reports)
-def test_whoever_says_nothing_new_is_stuck_in_the_end(
+def test_a_worker_without_progress_is_stuck_in_the_end(
     course: list[tuple[float, Report | None]], step: float, last: Report | None
 ) -> None:
     silence = [(step, last)] * (int(FIRST_REPORT * LIMIT_S / step) + 3)
@@ -76,7 +76,7 @@ def test_whoever_says_nothing_new_is_stuck_in_the_end(
 
 
 @given(st.lists(reports, min_size=1, max_size=100))
-def test_whoever_reports_and_waits_is_not_stuck(course: list[Report]) -> None:
+def test_a_worker_that_reports_and_waits_is_not_stuck(course: list[Report]) -> None:
     waiting = [
         (1.0, report(at, ready=each.ready, done=each.done, lag=each.lag, waits_for=("broker",)))
         for at, each in enumerate(course)
@@ -85,7 +85,7 @@ def test_whoever_reports_and_waits_is_not_stuck(course: list[Report]) -> None:
 
 
 @given(st.lists(st.integers(1, 25), min_size=1, max_size=8), st.sampled_from(["done", "restored"]))
-def test_whoever_moves_now_and_then_is_not_stuck(pauses: list[int], what: str) -> None:
+def test_a_worker_with_occasional_progress_is_not_stuck(pauses: list[int], what: str) -> None:
     course, at = [], 0
     for offset, pause in enumerate(pauses):
         for _ in range(pause):
@@ -96,16 +96,16 @@ def test_whoever_moves_now_and_then_is_not_stuck(pauses: list[int], what: str) -
 
 
 def test_a_slow_start_has_more_time() -> None:
-    said = watched([(1.0, None)] * 130)
-    assert set(said[:121]) == {None}
-    assert said[-1] == "it has not reported for 129 s"
+    reasons = watched([(1.0, None)] * 130)
+    assert set(reasons[:121]) == {None}
+    assert reasons[-1] == "it has not reported for 129 s"
 
 
 def test_lag_without_progress() -> None:
     course = [(1.0, report(at, ready=True, done={0: 5}, lag={0: 3, 1: 1})) for at in range(40)]
-    said = watched(course)
-    assert said[30] is None
-    assert said[31] == "it lags by 4 records and has made no progress for 31 s"
+    reasons = watched(course)
+    assert reasons[30] is None
+    assert reasons[31] == "it lags by 4 records and has made no progress for 31 s"
 
 
 def test_an_idle_worker_rests_for_as_long_as_it_likes() -> None:
@@ -114,8 +114,8 @@ def test_an_idle_worker_rests_for_as_long_as_it_likes() -> None:
 
 
 def test_a_start_that_comes_no_nearer() -> None:
-    said = watched((1.0, report(at, restored={0: 7})) for at in range(40))
-    assert said[-1] == "it has not come nearer to its start for 39 s"
+    reasons = watched((1.0, report(at, restored={0: 7})) for at in range(40))
+    assert reasons[-1] == "it has not come nearer to its start for 39 s"
 
 
 def test_a_large_table_takes_its_time() -> None:
@@ -136,12 +136,12 @@ def test_going_round_in_circles_is_no_progress() -> None:
 def test_a_service_that_is_back_gives_it_the_whole_time_again() -> None:
     away = [(1.0, report(at, ready=True, lag={0: 3}, waits_for=("postgres",))) for at in range(300)]
     back = [(1.0, report(300 + at, ready=True, lag={0: 3})) for at in range(35)]
-    said = watched(away + back)
-    assert set(said[:330]) == {None}
-    assert said[-1] is not None
+    reasons = watched(away + back)
+    assert set(reasons[:330]) == {None}
+    assert reasons[-1] is not None
 
 
-def test_time_in_which_nobody_looked_does_not_count() -> None:
+def test_time_without_observation_does_not_count() -> None:
     # Supervisor and worker were both stopped, then both went on.
     same = report(1, ready=True, lag={0: 3})
     assert (

@@ -1,4 +1,4 @@
-"""From workflow types to a tenant's default: what is said, when, and what it is good for."""
+"""From workflow types to a tenant's default: what is sent, when, and its effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from processing.state.rows import context_key, default_key
 from processing.task import PartitionTask
 from tests.processing.building import EPOCH, NOW, Table, context, fetch, judged
 from tests.processing.control_records import record, run
-from topics.control.messages import Default, Evidence, LearnedState
+from topics.control.messages import Default, DefaultEvidence, LearnedState
 
 STATE = (0.77, 0.76, 0.6, 0.5)
 
@@ -39,7 +39,7 @@ def default(offset: int = 3, state: Any = STATE, **fields: Any) -> Any:
     return record(Default(learned=learned, **given))
 
 
-def test_a_workflow_type_that_nobody_has_seen_begins_with_the_default() -> None:
+def test_an_unseen_workflow_type_begins_with_the_default() -> None:
     table, _ = run(judged(), default(), judged(), judged(workflow_type="other"))
     alone, _ = run(judged(workflow_type="other"))
     begun, plain = (context(each, "workflow_type=other").state for each in (table, alone))
@@ -50,8 +50,8 @@ def test_a_workflow_type_that_nobody_has_seen_begins_with_the_default() -> None:
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1), (2, 1, 2)])
 def test_the_default_of_the_highest_place_holds_in_whatever_order(order: tuple[int, ...]) -> None:
-    said = {1: default(1), 2: default(2, (0.9, 0.9, 0.6, 0.5))}
-    table, _ = run(*(said[number] for number in order))
+    records = {1: default(1), 2: default(2, (0.9, 0.9, 0.6, 0.5))}
+    table, _ = run(*(records[number] for number in order))
     assert threshold_from_row(default_key("acme"), table[default_key("acme")]).speculate == 0.9
 
 
@@ -80,7 +80,7 @@ def learned_by(
     return list(rows.items())
 
 
-def test_what_a_partition_knows_is_said_once_and_again_when_it_moved() -> None:
+def test_evidence_is_sent_once_and_again_when_it_moved() -> None:
     clock = Clock()
     known = EvidenceCollector(3, clock)
     known.note(learned_by(policy("td"), "refund", "order"))
@@ -88,7 +88,7 @@ def test_what_a_partition_knows_is_said_once_and_again_when_it_moved() -> None:
     assert (evidence.partition, {each.path for each in evidence.known}) == (
         3, {"workflow_type=refund", "workflow_type=order"},
     )  # fmt: skip
-    assert known.due(NOW)  # nobody has heard it yet
+    assert known.due(NOW)  # it was not sent yet
     known.sent(evidence)
     clock.now += RESEND_AFTER_S
     assert not known.due(NOW)
@@ -118,7 +118,7 @@ def test_few_outcomes_are_no_evidence() -> None:
     assert known.due(NOW) == []
 
 
-def test_a_type_that_went_is_said_to_have_gone() -> None:
+def test_a_deleted_type_is_sent_as_deleted() -> None:
     known = EvidenceCollector(0, Clock())
     known.note([(context_key("acme", "workflow_type=refund"), b"\0" * 16)])
     (evidence,) = known.due(NOW)
@@ -132,21 +132,21 @@ def test_evidence_of_every_policy_makes_a_default_that_is_taken(learner: Policy)
     table: Table = {}
     for evidence in known.due(NOW):
         core = PartitionTask(0, 1, EPOCH, LearningConfig(learner), table.get)
-        assert isinstance(evidence, Evidence)
+        assert isinstance(evidence, DefaultEvidence)
         value, headers = record(evidence)
         batch = fetch(value)
         batch.headers[0] = headers
         core.apply(batch)
         table.update(core.commit().rows)
     merger.note(list(table.items()))
-    (said,) = merger.due(NOW)
-    _, commit = run(record(said))
+    (records,) = merger.due(NOW)
+    _, commit = run(record(records))
     assert commit.dead_letters == []
-    assert said.learned is not None
-    assert said.learned.outcomes == 2 * MIN_OUTCOMES
+    assert records.learned is not None
+    assert records.learned.outcomes == 2 * MIN_OUTCOMES
 
 
-def test_who_takes_over_completes_what_was_said_into_some_partitions_only() -> None:
+def test_a_successor_completes_defaults_sent_to_some_partitions_only() -> None:
     learner = policy("td")
     known = EvidenceCollector(0, Clock())
     known.note(learned_by(learner, "refund", "order"))

@@ -25,7 +25,7 @@ def kinds(stored: Stored) -> list[str]:
     return [each.kind for each in stored.notices if each.kind != "threshold_converged"]
 
 
-def test_a_drift_is_told_once_with_its_evidence() -> None:
+def test_a_drift_gives_one_notice_with_its_evidence() -> None:
     (drift,) = [each for each in run(STREAM).notices if each.kind == "drift"]
     assert (drift.tenant, drift.workflow_type, drift.path) == ("acme", "refund", RETAIL)
     assert drift.evidence["way"] == "worse"
@@ -50,11 +50,11 @@ def test_values_that_come_again_or_late_change_nothing(again: list[int]) -> None
 
 
 @pytest.mark.parametrize("kept", [3, 40, 500])
-def test_a_compacted_topic_tells_the_drift_all_the_same(kept: int) -> None:
+def test_a_compacted_topic_still_shows_the_drift(kept: int) -> None:
     assert "drift" in kinds(run(STREAM[::kept]))
 
 
-def test_a_context_that_has_gone_keeps_nothing_and_begins_anew() -> None:
+def test_a_deleted_context_keeps_nothing_and_starts_from_nothing() -> None:
     gone = value(RETAIL, 7_000, 0, 0, 0.0, deleted=True, learner="", counts=None)
     stored = run([*STREAM, gone])
     assert stored.states == {}
@@ -66,7 +66,7 @@ def test_a_context_that_has_gone_keeps_nothing_and_begins_anew() -> None:
     assert state.known == 2 * BLOCK
 
 
-def test_a_context_that_was_given_a_state_begins_anew_and_tells_nothing() -> None:
+def test_the_detectors_of_a_seeded_context_restart_without_a_notice() -> None:
     seeded = [value(RETAIL, 7_000 + n, 9_000 + n, 30 + n, 0.9 * n) for n in range(1, 3_000)]
     stored = run([*STREAM, *seeded])
     assert kinds(stored) == kinds(run(STREAM))
@@ -81,10 +81,10 @@ def test_a_context_known_of_old_is_looked_at_from_now_on() -> None:
     assert (state.known, state.seen.outcomes) == (BLOCK, 100_010 + BLOCK)
 
 
-def test_a_user_who_floods_is_told_and_weighed_down_until_it_is_over() -> None:
+def test_a_flooding_user_is_reported_and_downweighted_until_it_is_over() -> None:
     stored = run(flooded(16_000, range(6_000, 10_000)), range(0, 36_000, 450))
-    told = [each for each in stored.notices if each.evidence.get("what") == "user"]
-    begun, over = told
+    floods = [each for each in stored.notices if each.evidence.get("what") == "user"]
+    begun, over = floods
     assert begun.evidence["user"] == "b%d"
     assert begun.evidence["every"] > 8
     assert 0.75 <= begun.evidence["share"] <= 1
@@ -95,7 +95,7 @@ def test_a_user_who_floods_is_told_and_weighed_down_until_it_is_over() -> None:
     assert (held.id, held.every, held.at) == (begun.id, begun.evidence["every"], begun.at)
     assert free.every == 1
     assert (held.at, held.id) < (free.at, free.id)
-    others = [each for each in stored.notices if each not in told]
+    others = [each for each in stored.notices if each not in floods]
     assert [downweight_for(each) for each in others] == [None] * len(others)
 
 
@@ -114,7 +114,7 @@ def test_ids_are_different_and_what_is_needed_is_asked_for() -> None:
      {"offset": 2**63}, {"outcomes": -5}, {"at": -7}, {"counts": None}, {"speculate": 5.0}],
     ids=str,
 )  # fmt: skip
-def test_what_is_no_context_of_ours_is_passed_over(more: dict[str, object]) -> None:
+def test_values_that_are_not_contexts_are_skipped(more: dict[str, object]) -> None:
     assert watchable(value(RETAIL, 1, 1, 1, 1.0))
     given = {"path": RETAIL, "offset": 1, "outcomes": 1, **more}
     each = value(right=1, sure=1.0, **given)  # type: ignore[arg-type]

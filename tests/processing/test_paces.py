@@ -1,4 +1,4 @@
-"""How fast outcomes come, by a partition's clock: where that is not known, nothing is told."""
+"""Notices of how fast outcomes come, by a partition's clock: none if that is not known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from processing.state.clock import TICK_MS
 from processing.task import PartitionTask
 from tests.processing.building import EPOCH, TD, Table, judged
 from tests.processing.control_records import RETAIL
-from tests.processing.timed_log import NOW, Log, at, batch_of, said
+from tests.processing.timed_log import NOW, Log, at, batch_of, event_record
 from topics.notices.messages import Notice
 
 LOOK_S = 10
@@ -50,12 +50,12 @@ def outcomes(service: Service, second: int) -> Iterator[str]:
 
 
 def notices(service: Service) -> list[Notice]:
-    """Return what is told of a service whose worker says the time as a real one does."""
+    """Return the notices about a service whose worker sends the time as a real one does."""
     table: Table = {}
     core, witness = PartitionTask(0, 1, EPOCH, LearningConfig(TD), table.get), ClockSchedule()
     log: Log = []
     known: dict[Key, NoticeState] = {}
-    told: list[Notice] = []
+    found_notices: list[Notice] = []
     for second in range(service.seconds):
         now = NOW + (service.phase + second) * 1_000
         if second == service.away.stop:
@@ -72,20 +72,20 @@ def notices(service: Service) -> list[Notice]:
                 table.update(commit.rows)
                 found = take([(0, each) for each in commit.thresholds], known)
                 known |= found.known
-                told += [notice for _partition, notice in found.notices]
+                found_notices += [notice for _partition, notice in found.notices]
                 log = []
         log += [
-            said(judged(timestamp=now + place, user_id=user, workflow_id=str(second)))
+            event_record(judged(timestamp=now + place, user_id=user, workflow_id=str(second)))
             for place, user in enumerate(outcomes(service, second))
         ]
-    return told
+    return found_notices
 
 
 PHASES = [0, 150, TICK_MS // 1_000 - 1]
 
 
 def paces(service: Service) -> list[Notice]:
-    """Return what is told of how fast outcomes come."""
+    """Return the notices of how fast outcomes come."""
     return [each for each in notices(service) if each.evidence.get("what") in {"rate", "user"}]
 
 
@@ -96,26 +96,24 @@ def test_a_user_alone_at_night_is_no_flood(phase: int) -> None:
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("minutes", [50, 180])
-def test_nobody_is_told_of_for_what_came_while_no_worker_was_there(
-    phase: int, minutes: int
-) -> None:
+def test_events_during_an_outage_give_no_notice(phase: int, minutes: int) -> None:
     away = range(4_000, 4_000 + 60 * minutes)
     assert paces(Service(away.stop + 3_000, phase, away)) == []
     assert paces(Service(away.stop + 3_000, phase, away, night=4_000)) == []
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_who_floods_is_told_of_all_the_same(phase: int) -> None:
-    told = paces(Service(6_000, phase, flood=5_000))
-    assert [each.path for each in told if each.evidence["what"] == "user"] == [
+def test_a_flooding_user_is_still_reported(phase: int) -> None:
+    found_notices = paces(Service(6_000, phase, flood=5_000))
+    assert [each.path for each in found_notices if each.evidence["what"] == "user"] == [
         f"{RETAIL}/user_id=u7"
     ]
-    (flood,) = [each for each in told if each.evidence["what"] == "user"]
+    (flood,) = [each for each in found_notices if each.evidence["what"] == "user"]
     assert FASTER / 2 < float(flood.evidence["faster"]) < 2 * FASTER
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_who_floods_after_an_outage_is_told_of_too(phase: int) -> None:
+def test_a_user_who_floods_after_an_outage_is_reported(phase: int) -> None:
     away = range(4_000, 7_000)
-    told = paces(Service(9_500, phase, away, flood=8_500))
-    assert [each.path for each in told] == [f"{RETAIL}/user_id=u7"]
+    found_notices = paces(Service(9_500, phase, away, flood=8_500))
+    assert [each.path for each in found_notices] == [f"{RETAIL}/user_id=u7"]

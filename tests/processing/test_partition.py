@@ -39,7 +39,7 @@ from tests.processing.building import (
 from tests.processing.mixtures import stretches_of
 
 
-def test_a_completion_that_says_all_counts_at_once() -> None:
+def test_a_completion_with_all_fields_counts_at_once() -> None:
     table, commit = run(judged(correct=True, user_id="u7"))
     assert commit.dead_letters == []
     assert counts(table) == TaskStateRow(clock=NOW, outcomes=1)
@@ -69,12 +69,12 @@ def test_start_and_completion_are_joined() -> None:
     [
         ("search", "search", None, True),
         ("search", "cancel", None, False),
-        ("search", "cancel", True, True),  # what is said counts, not what is compared
+        ("search", "cancel", True, True),  # the declared outcome counts, not the comparison
         ("search", "search", False, False),
         (None, None, True, True),
     ],
 )
-def test_correct_is_what_is_said_or_else_whether_the_tools_match(
+def test_correct_is_as_declared_or_else_whether_the_tools_match(
     guessed: str | None, actual: str | None, was_correct: bool | None, hit: bool
 ) -> None:
     done = event(task_id="t1", tool_id=actual, data={"prediction": {"was_correct": was_correct}})
@@ -130,7 +130,7 @@ def test_a_start_is_joined_once() -> None:
         {"workflow_id": "w2"}, {"task_id": "t2"}, {"tenant": "b"}, {"workflow_type": "book"},
     ],
 )  # fmt: skip
-def test_starts_are_told_apart(other: dict[str, str]) -> None:
+def test_starts_are_distinguished(other: dict[str, str]) -> None:
     table, _commit = run(start(), event(**{"task_id": "t1", "tool_id": "search", **other}))
     assert counts(table) == TaskStateRow(clock=NOW, unmatched=1)
 

@@ -191,7 +191,7 @@ def eventfully(log: list[Record], plan: Sequence[tuple[int, int, str]], policy: 
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=150)
 @given(log=logs(), plan=plans, ending=st.sampled_from([1, 150, 1_000_000]))
-def test_the_rows_are_the_same_however_the_log_is_cut_and_whoever_dies(
+def test_the_rows_are_the_same_however_the_log_is_cut_and_workers_die(
     policy: str, log: list[Record], plan: list[tuple[int, int, str]], ending: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -211,7 +211,7 @@ def test_the_rows_are_the_same_however_soon_a_commit_is_full(
 
 
 @given(log=logs())
-def test_what_is_refused_does_not_depend_on_the_cut(log: list[Record]) -> None:
+def test_refusals_do_not_depend_on_the_cut(log: list[Record]) -> None:
     commits: list[Checkpoint] = []
     apply(make({}, "td"), fetch(log, log[-1][0] + 1), commits.append)
     letters = [letter for commit in plainly(log, "td")[1] for letter in commit.dead_letters]

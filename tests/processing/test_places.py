@@ -25,6 +25,6 @@ def test_each_level_has_its_value(levels: list[str], context: dict[str, Any] | N
     data = {} if context is None else {"data": {"context": context}}
     (found,), refused = decode_record(orjson.dumps(event(user_id="u", tool_id="t", **data)), NOW)
     assert not refused
-    said = {**(context or {}), "user_id": "u", "tool_id": "t"}
-    expected = [level_value(said.get(level)) for level in levels]
+    levels_given = {**(context or {}), "user_id": "u", "tool_id": "t"}
+    expected = [level_value(levels_given.get(level)) for level in levels]
     assert context_key_getter(levels)(found) == ("acme", "refund", *expected)

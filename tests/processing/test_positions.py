@@ -26,7 +26,7 @@ def positions(begin: int = 0, *, holes_are_real: bool = True) -> OffsetTracker[s
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=60))
-def test_what_is_taken_is_the_log_in_order_and_each_record_once(
+def test_each_record_is_taken_once_in_the_order_of_the_log(
     fetches: list[tuple[int, int]],
 ) -> None:
     at, taken = positions(), []
@@ -44,7 +44,7 @@ def test_what_is_taken_is_the_log_in_order_and_each_record_once(
     assert taken == list(range(at[AT]))
 
 
-def test_what_retention_took_is_counted_and_passed_over() -> None:
+def test_records_deleted_by_retention_are_counted_and_skipped() -> None:
     at = positions(5)
     assert at.judge(AT, batch(9, 12)) is FetchDecision.GAP
     assert at.skip_lost(AT, 3) == 0

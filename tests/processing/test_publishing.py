@@ -16,17 +16,17 @@ from processing.task import Checkpoint, PartitionTask
 from tests.processing.mixtures import EPOCH, PARTITIONS, batches, rules_of
 from topics.schema.json_schema import PublishedThreshold
 
-Said = dict[tuple[str, str], PublishedThreshold]
+Answers = dict[tuple[str, str], PublishedThreshold]
 """The newest threshold of each context."""
 
 
 def taken_in(
     log: Any, rules: LearningConfig, every: int, *, ask: bool
-) -> tuple[list[Checkpoint], list[Said]]:
-    """Apply a log, a commit after every so many steps; return them, and what was said by each."""
+) -> tuple[list[Checkpoint], list[Answers]]:
+    """Apply a log, a commit after every so many steps; return them, and the answers at each."""
     table: dict[bytes, bytes] = {}
     core = PartitionTask(0, PARTITIONS, EPOCH, rules, table.get)
-    found, said = list[Checkpoint](), [Said()]
+    found, answered = list[Checkpoint](), [Answers()]
     steps = 0
     for batch in log:
         position = 0
@@ -34,14 +34,14 @@ def taken_in(
             position = core.apply(batch, position)
             steps += 1
             if ask:
-                said[-1] |= {(each.tenant, each.path): each for each in core.answers()}
+                answered[-1] |= {(each.tenant, each.path): each for each in core.answers()}
                 assert not core.answers(), "once"
             if steps % every == 0:
                 found.append(core.commit())
                 table.update(found[-1].rows)
-                said[-1] |= {(each.tenant, each.path): each for each in found[-1].thresholds}
-                said.append({})
-    return found, said
+                answered[-1] |= {(each.tenant, each.path): each for each in found[-1].thresholds}
+                answered.append({})
+    return found, answered
 
 
 @pytest.mark.parametrize("policy", ["ema", "hedge", "hops", "meta"])
@@ -52,11 +52,11 @@ def test_asking_in_between_changes_no_commit(
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with patch.object(lessons_module, "kernels", lambda: None if interpreted else compiled):
-        asked, said = taken_in(log, rules, every, ask=True)
+        asked, answered = taken_in(log, rules, every, ask=True)
         left_alone, wanted = taken_in(log, rules, every, ask=False)
     assert [(c.rows, c.moved, c.end, c.dead_letters) for c in asked] == [
         (c.rows, c.moved, c.end, c.dead_letters) for c in left_alone
     ]
-    assert said[: len(asked)] == wanted[: len(asked)]
+    assert answered[: len(asked)] == wanted[: len(asked)]
     again = {each.path for commit in asked for each in commit.thresholds}
-    assert again <= {DEFAULT_PATH}, "what was said is not published again"
+    assert again <= {DEFAULT_PATH}, "published answers are not published again"

@@ -101,7 +101,7 @@ def record(draw: st.DrawFn) -> tuple[int, int]:
     cuts=st.lists(st.integers(0, 60), max_size=6),
     step=st.sampled_from([1, 2]),
 )
-def test_it_stops_where_the_definition_says_however_steps_are_cut(
+def test_it_stops_by_the_definition_however_steps_are_cut(
     records: list[tuple[int, int]], limits: DlqLimits, cuts: list[int], step: int
 ) -> None:
     inside = sorted(cut for cut in cuts if cut <= len(records))
@@ -118,7 +118,7 @@ def test_a_frame_of_bad_events_is_one_record() -> None:
     assert stops_at(limits, [(1000, 1000), (1000, 999), (1000, 1000)], [], 1) is None
 
 
-def test_the_ratio_says_nothing_before_enough_is_seen() -> None:
+def test_the_ratio_is_ignored_before_enough_is_seen() -> None:
     limits = DlqLimits(run=0)
     assert stops_at(limits, [(1, 1)] * (LEAST_SEEN - 1), [], 1) is None
     assert stops_at(limits, [(1, 1)] * LEAST_SEEN, [], 1) == LEAST_SEEN - 1
@@ -132,7 +132,7 @@ def test_a_run_is_ended_by_one_record_that_is_taken() -> None:
     assert stops_at(limits, [(1, 1)] * 3, [1, 2], 1) == 2
 
 
-def test_what_is_neither_a_frame_nor_json_counts_whole() -> None:
+def test_bytes_without_frame_and_json_count_whole() -> None:
     batch = batch_of([1, 1, 1])
     batch.values[:] = [b"[nope", None, b""]
     with pytest.raises(RefusalLimitExceeded):
@@ -160,11 +160,11 @@ def test_the_message_names_limit_offsets_and_remedy() -> None:
     batch = batch_of([1] * 5, first=40)
     with pytest.raises(RefusalLimitExceeded) as stopped:
         examine(FRESH, DlqLimits(run=4), Slice(batch, 0, 5), letters_of(batch, [0, 1, 1, 1, 1]))
-    said = str(stopped.value)
-    assert "4 records in a row of partition 0 of t are refused" in said
-    assert "offsets 41, 42, 43; the last because 'bad'" in said
-    assert "headstart dead-letters list" in said
-    assert "HEADSTART_REFUSED_RUN" in said
+    message = str(stopped.value)
+    assert "4 records in a row of partition 0 of t are refused" in message
+    assert "offsets 41, 42, 43; the last because 'bad'" in message
+    assert "headstart dead-letters list" in message
+    assert "HEADSTART_REFUSED_RUN" in message
 
 
 def test_the_state_survives_the_file() -> None:

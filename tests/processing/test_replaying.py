@@ -14,7 +14,14 @@ from processing.dead_letter_replay import NotReplayable, replay_of
 from processing.records.headers import is_for_group, origin_override
 from processing.records.partitioner import partition_for
 from tests.processing.building import NOW, event
-from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
+from topics.catalogue import (
+    DECISIONS,
+    EPISODES_GROUP,
+    EVENTS,
+    HISTORY_GROUP,
+    THRESHOLDS,
+    THRESHOLDS_GROUP,
+)
 from topics.dead_letters.messages import DeadLetterRecord, DeadLetterSource, OutgoingRecord
 
 GOOD = orjson.dumps(event())
@@ -39,7 +46,7 @@ def replay(
 @given(
     st.text("abc", min_size=1), st.text("abc", min_size=1), st.integers(1, 64), st.integers(0, 9)
 )
-def test_it_goes_to_the_owner_of_its_key_and_to_nobody_else(
+def test_it_goes_only_to_the_owner_of_its_key(
     tenant: str, workflow: str, partitions: int, offset: int
 ) -> None:
     value = orjson.dumps(event(tenant=tenant, workflow_type=workflow))
@@ -75,8 +82,8 @@ def test_the_same_dead_letter_always_has_the_same_lane() -> None:
         (letter(b""), None, "would be refused again: the record has no value"),
         (letter(b"[]"), None, "holds no event"),
         (letter(b"cut", truncated_from=900_001), None, "only 3 of its 900001 bytes"),
-        (letter(source=None), GOOD, "headers do not say"),
-        (letter(group=None), GOOD, "headers do not say"),
+        (letter(source=None), GOOD, "headers do not name"),
+        (letter(group=None), GOOD, "headers do not name"),
         (letter(group="somebody"), None, "'somebody', which reads no events"),
         (letter(group="\x1b[2J"), GOOD, r"'\\x1b\[2J', which reads no events"),
         (letter(group=HISTORY_GROUP), GOOD, "which reads no events"),
@@ -85,10 +92,15 @@ def test_the_same_dead_letter_always_has_the_same_lane() -> None:
             None,
             "the newest of its key",
         ),
+        (
+            letter(source=DeadLetterSource(DECISIONS.name, 0, 1, NOW, None)),
+            None,
+            "would be a repeat",
+        ),
         (letter(orjson.dumps([event(), event(tenant="b")])), None, "events of several keys"),
     ],
 )
-def test_what_cannot_be_replayed_says_why(
+def test_letters_that_cannot_be_replayed_have_a_reason(
     dead: DeadLetterRecord, corrected: bytes | None, why: str
 ) -> None:
     with pytest.raises(NotReplayable, match=why):

@@ -1,4 +1,4 @@
-"""Which contexts stay: the same as a plain model says, however the rows are kept and restored."""
+"""Which contexts stay: as in a plain model, however the rows are kept and restored."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_none_outlives_the_one_above_it(steps: list[Step]) -> None:
         assert not above or (tenant, above) in paths
 
 
-def test_what_went_is_counted_and_said_and_begins_anew() -> None:
+def test_evicted_contexts_are_counted_published_and_start_from_nothing() -> None:
     log = [judged(timestamp=NOW - 50 * HOUR_MS), judged(timestamp=NOW - 40 * HOUR_MS)]
     table: Table = {}
     core = PartitionTask(0, 1, EPOCH, RULES, table.get)

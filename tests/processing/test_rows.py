@@ -115,7 +115,7 @@ def test_the_partitions_row_comes_back(row: TaskStateRow, epoch: int, offset: in
 
 
 @given(contexts, starts, partitions, unsigned, signed)
-def test_a_row_of_another_version_says_the_same(
+def test_a_row_of_another_version_is_equivalent(
     context: ContextRow, start: OpenPredictionRow, partition: TaskStateRow, epoch: int, offset: int
 ) -> None:
     moved = with_version(encode_context(context), epoch, offset)
@@ -129,7 +129,7 @@ def test_a_row_of_another_version_says_the_same(
 
 
 @given(name, name)
-def test_the_key_of_a_context_tells_which(tenant: str, path: str) -> None:
+def test_the_key_of_a_context_identifies_it(tenant: str, path: str) -> None:
     assert context_of(context_key(tenant, path)) == (tenant, path)
 
 
@@ -139,7 +139,7 @@ def test_starts_have_keys_of_their_own(one: tuple[str, ...], other: tuple[str, .
 
 
 @given(name, name, name, name)
-def test_a_starts_key_tells_which_it_had_before(
+def test_a_starts_key_gives_its_key_of_earlier_versions(
     tenant: str, workflow_type: str, workflow: str, task: str
 ) -> None:
     key, old = (
@@ -157,7 +157,7 @@ def test_keys_of_different_kinds_never_meet(tenant: str, other: str, task: str) 
     assert len({key[:1] for key in keys}) == 3
 
 
-def test_what_no_worker_writes_to_the_changelog_is_no_row() -> None:
+def test_foreign_changelog_records_are_not_rows() -> None:
     for row in (None, deleted(0, 0), deleted(4_000_000_000, -1), with_version(b"x" * 40, 7, 9)):
         assert is_row(b"key", row)
         assert not is_row(None, row)

@@ -81,13 +81,13 @@ def agree(scan: ScannedBatch, values: list[bytes]) -> None:
         assert not refused
         assert len(decoded) == count
         for event in decoded:
-            told(scan, at, event)
+            check_event(scan, at, event)
             assert scan.path_keys[int(scan.rows[at, kernels().PATH])] == place_of(event)
             at += 1
     assert at == len(scan.rows)
 
 
-def told(scan: ScannedBatch, at: int, event: EventFields) -> None:
+def check_event(scan: ScannedBatch, at: int, event: EventFields) -> None:
     compiled, row, numbers = kernels(), scan.rows[at], scan.numbers[at].tolist()
     data, prediction = event.data, event.data and event.data.prediction
     assert data is not None
@@ -198,6 +198,9 @@ ODD: list[dict[str, Any]] = [
     {"data": {"prediction": None}},
     {"data": {"prediction": {"was_correct": None}}},
     {"data": {"prediction": {"was_correct": True, "mode": "other"}}},
+    {"data": {"prediction": {"was_correct": True, "calibrated": 1}}},
+    {"data": {"prediction": {"was_correct": True, "evidence": 12}}},
+    {"data": {"prediction": {"was_correct": True, "evidence": {"tries": 12}}}},
     {"data": {**PLAIN["data"], "context": {"domain": 1}}},
     {"data": {**PLAIN["data"], "context": {"domain": "x" * 257}}},
     {"data": {**PLAIN["data"], "context": {"deep": []}}},
@@ -216,7 +219,7 @@ BROKEN = [b",}", b"}}", b",,", b"{}", b"", b"}\n", b"} ", b"},", b"]"]
 
 
 @pytest.mark.parametrize("more", ODD, ids=lambda more: repr(more)[:60])
-def test_what_is_not_plain_is_left_alone(more: dict[str, Any]) -> None:
+def test_events_that_are_not_plain_are_left_alone(more: dict[str, Any]) -> None:
     assert not is_plain({**PLAIN, **more})
 
 
@@ -226,10 +229,12 @@ def test_what_is_not_plain_is_left_alone(more: dict[str, Any]) -> None:
         {"user_id": None, "task_id": None, "traceparent": "00-ab-cd-01", "mine": 4, "flag": False},
         {"data": {"prediction": PLAIN["data"]["prediction"], "result": None, "context": None}},
         {"data": {"prediction": {"was_correct": False, "speculated": None, "mode": None}}},
+        {"data": {"prediction": {"was_correct": True, "calibrated": True, "evidence": None}}},
+        {"data": {"prediction": {"was_correct": True, "calibrated": None}}},
         {"data": {**PLAIN["data"], "result": {"gain_ms": None, "output": "x"}, "context": {}}},
     ],
 )
-def test_what_else_is_plain(more: dict[str, Any]) -> None:
+def test_other_plain_events(more: dict[str, Any]) -> None:
     value = orjson.dumps({**PLAIN, **more})
     scan = scanned(value)
     assert scan.counts.tolist() == [1]
@@ -245,7 +250,7 @@ def test_an_event_that_does_not_end_as_it_should_is_left_alone(end: bytes) -> No
 
 
 @pytest.mark.parametrize("frame", [b"[%s,]", b"[,%s]", b"[%s", b"%s]", b"[%s]]", b"[[%s]]", b"[]"])
-def test_a_frame_that_is_none_is_left_alone(frame: bytes) -> None:
+def test_an_invalid_frame_is_left_alone(frame: bytes) -> None:
     value = orjson.dumps(PLAIN)
     assert scanned(frame.replace(b"%s", value), value).counts.tolist() == [-1, 1]
 

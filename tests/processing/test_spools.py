@@ -45,7 +45,7 @@ def sent(position: int, spool: str = SPOOL, **fields: Any) -> dict[str, Any]:
 def test_every_event_counts_once_however_often_and_in_whatever_frames_it_is_sent(
     sizes: list[int], again: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """What may come: the log once, and any older stretch of it again, framed anew."""
+    """What may come: the log once, and any older stretch of it again, in other frames."""
     total, log, frames = sum(sizes), [sent(n) for n in range(sum(sizes))], []
     place = 0
     for size in sizes:
@@ -66,7 +66,7 @@ def test_positions_are_kept_over_a_restart() -> None:
     assert decode_spool(table[KEY]).position == 2
 
 
-def test_spools_and_keys_are_told_apart() -> None:
+def test_spools_and_keys_are_distinguished() -> None:
     events = [sent(4), sent(4, "another"), sent(4, workflow_type="other"), sent(4, tenant="b")]
     table, _commit = run(*events)
     assert (counts(table).outcomes, counts(table).duplicates) == (4, 0)
@@ -105,15 +105,13 @@ def test_a_position_lives_on_while_its_spool_does() -> None:
 
 
 @pytest.mark.parametrize("restored", [False, True])
-def test_those_not_heard_of_for_longest_expire_first(
-    monkeypatch: pytest.MonkeyPatch, restored: bool
-) -> None:
+def test_the_longest_idle_expire_first(monkeypatch: pytest.MonkeyPatch, restored: bool) -> None:
     """Where few can go at once; whether a position is younger than it was is looked at late."""
     monkeypatch.setattr(endings_module, "ENDING_BYTES", 1)
     begin, table = NOW - 2 * SPOOL_LIFE_MS, Table()
-    heard = [("a", 0, begin), ("b", 0, begin + 5), ("a", 1, begin + 10)]
+    received = [("a", 0, begin), ("b", 0, begin + 5), ("a", 1, begin + 10)]
     core = make(table)
-    core.apply(fetch(*(sent(place, spool, timestamp=at) for spool, place, at in heard)))
+    core.apply(fetch(*(sent(place, spool, timestamp=at) for spool, place, at in received)))
     table.update(core.commit().rows)
     if restored:
         core = make(table)
@@ -148,7 +146,7 @@ def test_a_row_of_an_earlier_epoch_is_not_ahead() -> None:
 @pytest.mark.parametrize(
     "origin", [[], ["s"], ["s", 1, 2], [1, 1], ["s", -1], ["s", 1.5], ["", 1], ["s" * 65, 1], "s"]
 )
-def test_what_is_no_origin_is_refused(origin: Sequence[Any]) -> None:
+def test_an_invalid_origin_is_refused(origin: Sequence[Any]) -> None:
     table, commit = run(judged(origin=origin))
     assert len(commit.dead_letters) == 1
     assert counts(table).outcomes == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from processing.state.expiry_budget import ExpiryBudget
 from processing.state.open_predictions import START_LIFE_MS, OpenPredictions
 from processing.state.rows import OpenPredictionRow, decode_start, deleted, encode_start
-from processing.state.tombstones import BURY_AFTER_S, BURY_STARTS_AFTER_S, Tombstones
+from processing.state.tombstones import MARKER_RETENTION_S, START_MARKER_RETENTION_S, Tombstones
 
 EPOCH = 3
 START = OpenPredictionRow(1_000, 0.8, "search", "speculative", True, (None, None))
@@ -57,14 +57,14 @@ def test_a_start_without_an_end_expires_with_a_marker() -> None:
     assert starts.drain() == [(b"sa", deleted(EPOCH, 9))]
 
 
-def test_markers_of_starts_are_buried_sooner() -> None:
+def test_markers_of_starts_are_deleted_sooner() -> None:
     marker, row = deleted(EPOCH, 1), encode_start(START, EPOCH, 2)
     tombstones = Tombstones()
     tombstones.add([(b"sa", marker), (b"ca", marker), (b"sb", row)], 100.0)
-    assert tombstones.due(100.0 + BURY_STARTS_AFTER_S - 1) == []
-    assert tombstones.due(100.0 + BURY_STARTS_AFTER_S) == [(b"sa", marker)]
-    assert tombstones.due(100.0 + BURY_AFTER_S) == [(b"ca", marker)]
-    assert tombstones.due(100.0 + BURY_AFTER_S) == []
+    assert tombstones.due(100.0 + START_MARKER_RETENTION_S - 1) == []
+    assert tombstones.due(100.0 + START_MARKER_RETENTION_S) == [(b"sa", marker)]
+    assert tombstones.due(100.0 + MARKER_RETENTION_S) == [(b"ca", marker)]
+    assert tombstones.due(100.0 + MARKER_RETENTION_S) == []
 
 
 def test_one_that_its_own_record_closes_leaves_the_marker_of_an_earlier_one() -> None:

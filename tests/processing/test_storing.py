@@ -127,7 +127,7 @@ def test_lines_remember_where_they_came_from() -> None:
     assert dict(letter.headers)["__connect.errors.offset"] == b"11"
 
 
-def test_what_has_no_line_becomes_a_dead_letter_and_the_rest_of_its_frame_flows_on() -> None:
+def test_an_event_that_cannot_be_encoded_is_a_dead_letter_alone() -> None:
     bad = orjson.dumps(event(1, mine={}))
     frame = encode_frame([orjson.dumps(event(0)), bad, orjson.dumps(event(2))])
     unpacked = unpack(batch(frame))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,7 +171,7 @@ def test_contexts_that_are_let_go_are_freed_without_a_collection(
             gc.enable()
 
 
-def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
+def test_events_scanned_ahead_are_not_scanned_again(compiled: Any) -> None:
     class Looked:
         def __init__(self, *args: Any) -> None:
             raise AssertionError("scanned again")
@@ -184,6 +185,26 @@ def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
             core.apply(batch)
         assert batch.prefetched is None
     assert core.counted.events > 0
+
+
+@pytest.mark.parametrize("taken_at_once", [True, False])
+def test_evidence_of_a_confidence_changes_no_row(compiled: Any, taken_at_once: bool) -> None:
+    rows = []
+    for more in ({}, {"calibrated": True}, {"calibrated": True, "evidence": {"tries": 9}}):
+        batch, rules = plain_batch(1, 0.1), rules_of(1, "hops")
+        events = [orjson.loads(value or b"{}") for value in batch.values]
+        for event in events:
+            if (event.get("data") or {}).get("prediction"):
+                for name in ("calibrated", "evidence"):
+                    event["data"]["prediction"].pop(name, None)
+                event["data"]["prediction"].update(more)
+        batch.values[:] = map(orjson.dumps, events)
+        with stretches_of(compiled if taken_at_once else None):
+            found, core = commits(Stretched, [batch], rules)
+        assert isinstance(core, Stretched)
+        assert (core.counted.events > 100) == (taken_at_once and "evidence" not in more)
+        rows.append([commit.rows for commit in found])
+    assert rows[0] == rows[1] == rows[2]
 
 
 @pytest.mark.parametrize("policy", ["ema", "hops"])
@@ -206,6 +227,6 @@ def test_plain_events_are_applied_by_stretches(compiled: Any) -> None:
 
 
 def test_mixtures_are_applied_by_stretches(compiled: Any) -> None:
-    """Or else the law of stretches says nothing."""
+    """Or else the law of stretches tests nothing."""
     mixed = [batches(seed, 100) for seed in range(20)]
     assert stretched(compiled, mixed, LearningConfig(POLICIES["ema"], ("user_id",)))[0] > 0.2

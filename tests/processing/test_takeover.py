@@ -1,4 +1,4 @@
-"""A rebuild in the log: the table it leads to, whoever makes it, and whatever is interrupted."""
+"""A rebuild in the log: the table it leads to, by any worker, and whatever is interrupted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.processing.building import (
 from tests.processing.control_records import record
 from topics.control.messages import (
     SIGNATURE_HEADER,
-    Evidence,
+    DefaultEvidence,
     LearnerChoice,
     Rebuild,
     Staged,
@@ -92,13 +92,13 @@ def rebuilt(fresh: ReplayedPartition, at: int = NOW, **fields: Any) -> list[Any]
     """Return the records that bring a fresh table into the log."""
     rows = [(key, row) for key, row in live(fresh.table).items() if key not in KEYS]
     parts = list(staged_parts(rows))
-    said: dict[str, Any] = {
+    message: dict[str, Any] = {
         "id": f"r{at}", "at": at, "epoch": EPOCH, "offset": fresh.applied_offset,
         "places": len(parts),
         "digest": digest_of(rows), "rules": RULES.digest, **fields,
     }  # fmt: skip
-    staged = [Staged(said["id"], at, place, tuple(part)) for place, part in enumerate(parts)]
-    return [record(each) for each in (*staged, Rebuild(**said))]
+    staged = [Staged(message["id"], at, place, tuple(part)) for place, part in enumerate(parts)]
+    return [record(each) for each in (*staged, Rebuild(**message))]
 
 
 OPERATORS_KEY = b"operators"
@@ -122,10 +122,10 @@ def of_partition(place: int, rules: LearningConfig, *records: Any) -> ReplayedPa
 def signed_rebuild(rows: list[tuple[bytes, bytes]], offset: int, place: int) -> list[Any]:
     """Return the signed records of a rebuild as this version sends them into a partition."""
     staged = Staged("r", NOW, 0, tuple(rows))
-    said = Rebuild("r", NOW, EPOCH, offset, 1, digest_of(rows), SIGNED.digest)
+    message = Rebuild("r", NOW, EPOCH, offset, 1, digest_of(rows), SIGNED.digest)
     return [
         (made.value, made.headers)
-        for each in (staged, said)
+        for each in (staged, message)
         for made in control_records(each, [place], OPERATORS_KEY)
     ]
 
@@ -134,9 +134,9 @@ def without_partition(sent: list[Any]) -> list[Any]:
     """Return the same records as earlier versions signed them."""
     found = []
     for value, headers in sent:
-        said = msgspec.json.decode(value)
-        del said["partition"]
-        old = msgspec.json.encode(said)
+        message = msgspec.json.decode(value)
+        del message["partition"]
+        old = msgspec.json.encode(message)
         found.append((old, [*headers[:2], (SIGNATURE_HEADER, signature(old, OPERATORS_KEY))]))
     return found
 
@@ -148,7 +148,7 @@ def rows_of(place: int, kind: str) -> tuple[list[tuple[bytes, bytes]], int]:
 
 @pytest.mark.parametrize("old", [False, True], ids=["with a partition", "without"])
 def test_a_signed_rebuild_copied_into_another_partition_changes_nothing(old: bool) -> None:
-    """Whoever may append to the topic can copy it, byte for byte, without the key."""
+    """A writer to the topic can copy it, byte for byte, without the key."""
     sent = signed_rebuild(*rows_of(1, THERE), 1)
     sent = without_partition(sent) if old else sent
     before = [judged(workflow_type=HERE)]
@@ -163,16 +163,16 @@ def test_a_signed_rebuild_copied_into_another_partition_changes_nothing(old: boo
 
 
 def test_a_signed_rebuild_without_a_partition_and_without_contexts_is_refused() -> None:
-    """Nothing in what an earlier version signed says whose table is to be empty."""
+    """Records that an earlier version signed do not name the partition to empty."""
     fresh = of_partition(1, SIGNED, event())
     rows = [(key, row) for key, row in live(fresh.table).items() if key == PARTITION_KEY]
     before = [judged(workflow_type=HERE)]
     sent = without_partition(signed_rebuild(rows, fresh.applied_offset, 1))
     found = of_partition(0, SIGNED, *before, *sent)
     assert content(found) == content(of_partition(0, SIGNED, *before))
-    said = followup_in(found.table[KEY])
-    assert said is not None
-    assert "names no partition" in said.result
+    message = followup_in(found.table[KEY])
+    assert message is not None
+    assert "names no partition" in message.result
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["with a partition", "without"])
@@ -181,16 +181,16 @@ def test_a_signed_rebuild_of_its_own_partition_is_followed(old: bool) -> None:
     sent = without_partition(sent) if old else sent
     before = [judged(workflow_type=THERE)]
     found = of_partition(1, SIGNED, *before, *sent, *sent)
-    said = followup_in(found.table[KEY])
-    assert said is not None
-    assert said.result == "done"
+    message = followup_in(found.table[KEY])
+    assert message is not None
+    assert message.result == "done"
     assert content(found) == content(of_partition(1, SIGNED, *before))
 
 
 def test_evidence_is_for_the_first_partition_only() -> None:
-    said = Evidence("e", NOW, "acme", 1, EPOCH, 0, ())
+    message = DefaultEvidence("e", NOW, "acme", 1, EPOCH, 0, ())
     ((value, headers),) = [
-        (each.value, each.headers) for each in control_records(said, [0], OPERATORS_KEY)
+        (each.value, each.headers) for each in control_records(message, [0], OPERATORS_KEY)
     ]
     assert of_partition(1, SIGNED, (value, headers)).table.keys() == {PARTITION_KEY}
     assert len(of_partition(0, SIGNED, (value, headers)).table) == 2
@@ -217,9 +217,9 @@ def test_a_rebuild_as_it_was_changes_nothing_but_versions() -> None:
     found = follow([*BEFORE, *BETWEEN, *sent])
     at = len(BEFORE) + len(BETWEEN) + len(sent) - 1
     assert {version(row) for row in live(found.table).values()} == {(EPOCH, at)}
-    said = followup_in(found.table[KEY])
-    assert said is not None
-    assert said.result == "done"
+    message = followup_in(found.table[KEY])
+    assert message is not None
+    assert message.result == "done"
     plain = follow([*BEFORE, *BETWEEN])
     assert content(found) == content(plain)
     assert content(follow([*BEFORE, *BETWEEN, *sent, *AFTER])) == content(
@@ -264,9 +264,9 @@ def test_another_policy_is_learned_as_if_chosen_before_the_first_record() -> Non
 
 
 def test_every_row_is_of_the_offset_that_made_it_and_of_one_there_is_but_one() -> None:
-    # So of two owners' rows of a key the right one stays, whoever wrote last.
+    # So of two owners' rows of a key the right one stays, whichever wrote last.
     made: list[tuple[bytes, bytes]] = []
-    said: dict[tuple[bytes, tuple[int, int]], bytes] = {}
+    message: dict[tuple[bytes, tuple[int, int]], bytes] = {}
     following = ReplayedPartition(PLACE, RULES, {}, lambda commit: made.extend(commit.rows))
     sent = rebuilt(follow(BEFORE))
     refused = rebuilt(follow(BEFORE), NOW + 1, digest="0" * 64)
@@ -280,17 +280,17 @@ def test_every_row_is_of_the_offset_that_made_it_and_of_one_there_is_but_one() -
                 made.extend(takeover.replacing(list(following.table)))
         for key, row in made:
             assert key == PARTITION_KEY or version(row) == (EPOCH, offset), key
-            assert said.setdefault((key, version(row)), row) == row, key
+            assert message.setdefault((key, version(row)), row) == row, key
         made.clear()
-    assert {key for key, _version in said} > KEYS
+    assert {key for key, _version in message} > KEYS
 
 
 def test_of_two_the_later_counts_and_a_repetition_changes_nothing() -> None:
     early, late = rebuilt(follow(BEFORE), NOW), rebuilt(follow(BEFORE), NOW + 1)
     found = follow([*BEFORE, *late, *BETWEEN, *early, late[-1]])
-    said = followup_in(found.table[KEY])
-    assert said is not None
-    assert said.rebuild.at == NOW + 1
+    message = followup_in(found.table[KEY])
+    assert message is not None
+    assert message.rebuild.at == NOW + 1
     assert content(found) == content(follow([*BEFORE, *BETWEEN]))
 
 
@@ -302,12 +302,12 @@ def test_of_two_the_later_counts_and_a_repetition_changes_nothing() -> None:
         ({"offset": 5}, "1 of 1 records"),
     ],
 )
-def test_what_is_not_whole_is_refused_and_the_table_stays(change: Any, why: str) -> None:
+def test_an_incomplete_rebuild_is_refused_and_the_table_stays(change: Any, why: str) -> None:
     sent = rebuilt(follow(BEFORE), **change)
     found = follow([*BEFORE, *sent, *BETWEEN])
-    said = followup_in(found.table[KEY])
-    assert said is not None
-    assert why in said.result
+    message = followup_in(found.table[KEY])
+    assert message is not None
+    assert why in message.result
     assert content(found) == content(follow([*BEFORE, *BETWEEN]))
 
 
@@ -328,7 +328,7 @@ def _with(**fields: Any) -> tuple[bytes, bytes]:
         _with(gain=float("nan")),
         _with(cost=float("inf")),
         _with(state=(float("nan"),) * len(decode_context(_with()[1]).state)),
-        _with(learner="nobody knows it"),
+        _with(learner="no such policy"),
         (b"", b""),
         (PARTITION_KEY, b"12"),
         (PARTITION_KEY, deleted(EPOCH, 0) + b"\xc1"),
@@ -341,11 +341,11 @@ def _with(**fields: Any) -> tuple[bytes, bytes]:
         (b"d", deleted(EPOCH, 0) + b"\xc1"),
     ],
 )
-def test_rows_that_nobody_can_read_are_refused_and_stop_nobody(row: tuple[bytes, bytes]) -> None:
+def test_unreadable_rows_are_refused_and_stop_no_partition(row: tuple[bytes, bytes]) -> None:
     before = follow(BEFORE)
     rows = [*live(before.table).items(), row]
-    said = Rebuild("r", NOW, EPOCH, before.applied_offset, 1, digest_of(rows), RULES.digest)
-    sent = [record(Staged("r", NOW, 0, tuple(rows))), record(said)]
+    message = Rebuild("r", NOW, EPOCH, before.applied_offset, 1, digest_of(rows), RULES.digest)
+    sent = [record(Staged("r", NOW, 0, tuple(rows))), record(message)]
     found = follow([*BEFORE, *sent, *BETWEEN])
     followup = followup_in(found.table[KEY])
     assert followup is not None
@@ -359,8 +359,8 @@ def test_a_staged_state_that_no_learner_reaches_is_refused() -> None:
     row = decode_context(rows[CONTEXT])
     rows[CONTEXT] = encode_context(row._replace(state=(-1.0, *row.state[1:])))
     staged = [*rows.items()]
-    said = Rebuild("r", NOW, EPOCH, before.applied_offset, 1, digest_of(staged), RULES.digest)
-    sent = [record(Staged("r", NOW, 0, tuple(staged))), record(said)]
+    message = Rebuild("r", NOW, EPOCH, before.applied_offset, 1, digest_of(staged), RULES.digest)
+    sent = [record(Staged("r", NOW, 0, tuple(staged))), record(message)]
     found = follow([*BEFORE, *sent, *BETWEEN])
     followup = followup_in(found.table[KEY])
     assert followup is not None
@@ -375,15 +375,15 @@ def test_one_of_more_records_than_any_log_has_is_refused_at_once() -> None:
     assert "records of staged rows are not in the log" in followup.result
 
 
-def test_a_choice_that_is_none_makes_it_a_dead_letter() -> None:
-    """Or who passes it over would end there, again and again."""
-    choice = LearnerChoice("c", NOW, "*", "nobody knows it")
+def test_an_invalid_choice_makes_it_a_dead_letter() -> None:
+    """Or a worker that skips it would end there, again and again."""
+    choice = LearnerChoice("c", NOW, "*", "no such policy")
     core = make({})
     batch = log(*BEFORE, *rebuilt(follow(BEFORE), choice=choice))
     assert core.apply(batch) == len(batch)
     assert core.pending_rebuild is None
     (reason,) = reasons(core.commit())
-    assert "nobody knows it" in reason
+    assert "no such policy" in reason
 
 
 def test_a_log_that_loses_records_while_it_is_read_replaces_nothing() -> None:
@@ -408,7 +408,7 @@ def test_one_made_by_other_rules_is_a_dead_letter() -> None:
     assert "settings" in reason
 
 
-def test_who_passes_over_follows_the_choice_from_there_on() -> None:
+def test_a_skipped_rebuild_still_applies_its_choice() -> None:
     choice = LearnerChoice("c", NOW, "*", "ema")
     found = follow([*BEFORE, *rebuilt(follow(BEFORE), choice=choice), *AFTER], skip_rebuild=True)
     assert decode_context(found.table[context_key("acme", "workflow_type=refund")]).learner == "ema"
@@ -446,7 +446,7 @@ def test_ended_after_any_commit_the_next_owner_comes_to_the_same_table() -> None
 
 
 def test_a_late_writer_that_is_not_at_it_yet_does_not_take_it_for_gone() -> None:
-    """Else it says that it is gone, as of the rebuild's own offset, and nobody may go on."""
+    """Else it is marked as deleted at the rebuild's own offset, and cannot be continued."""
     core = make({})
     core.apply(log(*BEFORE, *rebuilt(follow(BEFORE))))
     rows = dict(core.commit().rows)

@@ -43,7 +43,7 @@ def test_parts_add_up_however_they_are_cut(first: list[Outcome], second: list[Ou
     assert restored(outcomes, speculated, hits, rest) == whole
 
 
-def test_a_row_of_old_says_what_it_can() -> None:
+def test_a_row_of_an_old_version_gives_what_it_has() -> None:
     found = metrics(Counts(*restored(9, 4, 3, ())))
     assert (found["attempts"], found["hits"], found["misses"]) == (9, 3, 1)
     assert found["modes"]["speculative"]["fp"] == 0.25
@@ -114,17 +114,17 @@ def test_feedback_is_learned_from_as_often_as_it_weighs() -> None:
     assert ignored.keys() == {b"@partition"}
 
 
-def test_gain_and_cost_are_learned_and_stand_in_where_an_outcome_says_nothing() -> None:
+def test_learned_gain_and_cost_replace_missing_ones() -> None:
     known = [
         done(True, True, gain_ms=400, cost_ms=100),
         done(False, True, gain_ms=400, cost_ms=100),
     ]
     table, _ = run(LearningConfig(policy("hops")), *known, *[done(True, True)] * 3)
-    said, _ = run(
+    expected, _ = run(
         LearningConfig(policy("hops")), *known, *[done(True, True, gain_ms=400, cost_ms=100)] * 3
     )
     assert (shown(table).gain, shown(table).cost) == (400.0, 100.0)
-    assert shown(table).speculate == shown(said).speculate
+    assert shown(table).speculate == shown(expected).speculate
 
 
 def test_weights_move_the_threshold() -> None:
@@ -142,7 +142,7 @@ def test_weights_move_the_threshold() -> None:
     assert len(set(found)) == 4
 
 
-def test_a_gain_that_nobody_can_learn_from_is_a_dead_letter() -> None:
+def test_an_unusable_gain_is_a_dead_letter() -> None:
     _, commit = run(LearningConfig(policy("td")), done(True, True, gain_ms=1e18))
     assert "gain and cost must be" in reasons(commit)[0]
 

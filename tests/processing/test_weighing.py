@@ -1,4 +1,4 @@
-"""Users who are weighed down: what counts above them, until when, and that nothing is lost."""
+"""Downweighted users: what counts in the contexts above, until when; nothing is lost."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def held(table: Table) -> list[bytes]:
 
 def test_nothing_is_kept_of_it_once_its_time_is_over() -> None:
     end = NOW + 1_000
-    for said in ([weigh()], [weigh(), weigh(1, at=NOW + 1, until=NOW + 2)]):
-        table, _ = run(*said, by("ann", at=end - 1))
+    for weights in ([weigh()], [weigh(), weigh(1, at=NOW + 1, until=NOW + 2)]):
+        table, _ = run(*weights, by("ann", at=end - 1))
         assert len(held(table)) == 1
         table, _ = run(by("ben", at=NOW + HOUR_MS), table=table)
         assert held(table) == []
@@ -99,7 +99,7 @@ def test_nothing_is_kept_of_it_once_its_time_is_over() -> None:
         assert states(table, EVERY) != before
 
 
-def test_what_was_taken_back_is_kept_until_the_end_that_was_meant() -> None:
+def test_a_revoked_downweight_is_kept_until_its_end() -> None:
     lifted = weigh(1, at=NOW + 1, until=NOW + 1)
     table, _ = run(weigh(until=NOW + 2 * HOUR_MS), lifted, by("ben", at=NOW + HOUR_MS))
     assert len(held(table)) == 1
@@ -107,7 +107,7 @@ def test_what_was_taken_back_is_kept_until_the_end_that_was_meant() -> None:
     assert [again[key] for key in held(again)] == [table[key] for key in held(table)]
 
 
-def test_who_is_weighed_down_is_known_after_a_restart_and_a_new_epoch() -> None:
+def test_downweighted_users_are_known_after_a_restart_and_a_new_epoch() -> None:
     table, _ = run(weigh(2), by("ann", right=False))
     before = states(table, EVERY)
     core = PartitionTask(0, 1, EPOCH, LearningConfig(TD), table.get)
@@ -122,7 +122,7 @@ def test_who_is_weighed_down_is_known_after_a_restart_and_a_new_epoch() -> None:
 @pytest.mark.parametrize(
     ("path", "why"), [(EVERY, "nothing is above"), ("workflow_type=x/user_id=y", None)]
 )
-def test_what_cannot_be_weighed_is_a_dead_letter(path: str, why: str | None) -> None:
+def test_an_invalid_downweight_is_a_dead_letter(path: str, why: str | None) -> None:
     _, commit = run(weigh(path=path))
     assert [why in reason for reason in reasons(commit)] == ([True] if why else [])
 
@@ -139,7 +139,7 @@ def test_another_partitions_user_is_a_dead_letter() -> None:
     assert len(found) == 1
 
 
-def test_a_weighing_without_an_end_or_below_one_is_none() -> None:
+def test_a_downweight_without_an_end_or_below_one_is_invalid() -> None:
     (value, headers) = weigh()
     for wrong in ({"every": 0}, {"until": None}, {"path": ""}):
         bad = msgspec.json.encode({**msgspec.json.decode(value), **wrong})

@@ -20,7 +20,7 @@ def at(moment: int) -> tuple[Clock, int]:
     return Clock("c", moment), moment
 
 
-def said(what: dict[str, Any], moment: int | None = None) -> tuple[dict[str, Any], int]:
+def event_record(what: dict[str, Any], moment: int | None = None) -> tuple[dict[str, Any], int]:
     return what, what["timestamp"] if moment is None else moment
 
 

@@ -29,7 +29,7 @@ def paths(where: tuple[str, str | None, str]) -> tuple[str, ...]:
     return (ROOT, *context_paths(where[0], values.get))
 
 
-class Told:
+class RecordedAnswers:
     """Keeps what arms answered."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ def guess(number: int, draw: Random) -> dict[str, Any]:
 
 
 def events_of(each: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the events of a guess: one that says all, or a start and its completion."""
+    """Return the events of a guess: one with all fields, or a start and its completion."""
     number = each["number"]
     base = {
         "tenant": "acme", "workflow_type": "refund", "workflow_id": f"w{number // 3}",

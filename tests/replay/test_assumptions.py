@@ -1,4 +1,4 @@
-"""What was not recorded is assumed only where somebody says so, and every report says it."""
+"""Missing figures are assumed only if an option sets them, and every report states it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def found(of: PredictionSource) -> dict[str, Any]:
 
 
 def events(folder: Path, assumed: Assumed, **result: float) -> EventFile:
-    """Return guesses whose completions say this of gain and cost."""
+    """Return guesses whose completions have this gain and cost."""
     draw, file = Random(4), folder / "events.jsonl"
     with file.open("wb") as lines:
         for number in range(200):
@@ -39,50 +39,52 @@ def events(folder: Path, assumed: Assumed, **result: float) -> EventFile:
     return EventFile(file, ReadOptions(assumed=assumed))
 
 
-def test_without_gain_and_cost_nothing_is_said_to_be_earned(tmp_path: Path) -> None:
-    said = found(events(tmp_path, Assumed()))
-    assert said["unpriced"] == said["outcomes"] == 200
-    assert said["conclusion"].startswith("No gain and cost is recorded")
-    assert "--gain and --cost" in said["conclusion"]
-    assert "0 ms more" not in said["conclusion"]
-    assert "No gain and cost is recorded" in page(said)
+def test_without_gain_and_cost_no_earnings_are_reported(tmp_path: Path) -> None:
+    verdict = found(events(tmp_path, Assumed()))
+    assert verdict["unpriced"] == verdict["outcomes"] == 200
+    assert verdict["conclusion"].startswith("No gain and cost is recorded")
+    assert "--gain and --cost" in verdict["conclusion"]
+    assert "0 ms more" not in verdict["conclusion"]
+    assert "No gain and cost is recorded" in page(verdict)
 
 
-def test_what_is_given_stands_in_and_is_counted(tmp_path: Path) -> None:
-    said = found(events(tmp_path, Assumed(400.0, 600.0)))
+def test_given_figures_replace_missing_ones_and_are_counted(tmp_path: Path) -> None:
+    verdict = found(events(tmp_path, Assumed(400.0, 600.0)))
     recorded = found(events(tmp_path, Assumed(), gain_ms=400.0, cost_ms=600.0))
-    assert said["policies"]["always"]["utility"] == recorded["policies"]["always"]["utility"]
-    assert said["unpriced"] == recorded["unpriced"] == 0
+    assert verdict["policies"]["always"]["utility"] == recorded["policies"]["always"]["utility"]
+    assert verdict["unpriced"] == recorded["unpriced"] == 0
     assert recorded["assumptions"] == []
-    assert said["assumptions"] == [
+    assert verdict["assumptions"] == [
         {"assumed": "a hit saves 400 ms (--gain)", "guesses": 200},
         {"assumed": "a miss wastes 600 ms (--cost)", "guesses": 200},
     ]
-    assert "Assumed for 200 guesses: a hit saves 400 ms (--gain)." in said["conclusion"]
+    assert "Assumed for 200 guesses: a hit saves 400 ms (--gain)." in verdict["conclusion"]
 
 
-def test_what_is_recorded_is_kept(tmp_path: Path) -> None:
-    said = found(events(tmp_path, Assumed(1.0, 1.0), gain_ms=400.0, cost_ms=0.0))
-    assert said["assumptions"] == []
-    assert said["policies"]["always"]["saved"] == 400.0 * said["right"]
-    assert said["policies"]["always"]["wasted"] == 0.0, "a recorded 0 is no gap"
+def test_recorded_figures_are_kept(tmp_path: Path) -> None:
+    verdict = found(events(tmp_path, Assumed(1.0, 1.0), gain_ms=400.0, cost_ms=0.0))
+    assert verdict["assumptions"] == []
+    assert verdict["policies"]["always"]["saved"] == 400.0 * verdict["right"]
+    assert verdict["policies"]["always"]["wasted"] == 0.0, "a recorded 0 is no gap"
 
 
 def test_hits_need_a_gain_and_misses_a_cost(tmp_path: Path) -> None:
-    said = found(events(tmp_path, Assumed(), gain_ms=400.0))
-    assert said["unpriced"] == said["outcomes"] - said["right"] > 0
-    assert f"{said['unpriced']} guesses, which count as 0 ms" in said["conclusion"]
+    verdict = found(events(tmp_path, Assumed(), gain_ms=400.0))
+    assert verdict["unpriced"] == verdict["outcomes"] - verdict["right"] > 0
+    assert f"{verdict['unpriced']} guesses, which count as 0 ms" in verdict["conclusion"]
 
 
-def test_a_file_of_outcomes_says_it_too(tmp_path: Path) -> None:
+def test_a_file_of_outcomes_reports_it_too(tmp_path: Path) -> None:
     file = tmp_path / "o.jsonl"
     line = {"context": {}, "confidence": 0.9, "correct": True}
-    file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in (line, {**line, "gain": 0})))
-    told = found(OutcomeFile(file, ReadOptions()))
-    assert told["unpriced"] == 1
-    assert "count as 0 ms: log gain and cost, or give" in told["conclusion"]
-    said = found(OutcomeFile(file, ReadOptions(assumed=Assumed(7.0))))
-    assert said["policies"]["always"]["saved"] == 7.0
+    wrong = {**line, "correct": False}
+    lines = (line, {**wrong, "cost": 0})
+    file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
+    outcome_report = found(OutcomeFile(file, ReadOptions()))
+    assert outcome_report["unpriced"] == 1
+    assert "count as 0 ms: log gain and cost, or give" in outcome_report["conclusion"]
+    verdict = found(OutcomeFile(file, ReadOptions(assumed=Assumed(7.0))))
+    assert verdict["policies"]["always"]["saved"] == 7.0
 
 
 def test_fields_of_outcomes_without_use_are_named(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_a_basis_counts_each_guess_once(correct: bool) -> None:
     Assumed().priced(Outcome(0.5, correct), basis, gain_known=correct, cost_known=not correct)
     assert basis == Basis()
     Assumed().priced(Outcome(0.5, correct), basis, gain_known=not correct, cost_known=correct)
-    assert basis == Basis(unpriced=1)
+    assert basis == Basis(unpriced=1, unpriced_misses=int(not correct))
 
 
 @pytest.mark.parametrize(

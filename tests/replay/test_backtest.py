@@ -63,9 +63,13 @@ def test_a_line_that_is_no_outcome_is_named(line: bytes, why: str) -> None:
 
 def test_an_answer_is_given_before_its_outcome_is_seen() -> None:
     stream = [judged(0.9, False)] * 3
-    told = list(answers(ReferenceReplay(Hops()), stream))
-    assert [each.level for each in told] == ["default", stream[0].paths[-1], stream[0].paths[-1]]
-    assert told[0].threshold < told[1].threshold < told[2].threshold
+    answered = list(answers(ReferenceReplay(Hops()), stream))
+    assert [each.level for each in answered] == [
+        "default",
+        stream[0].paths[-1],
+        stream[0].paths[-1],
+    ]
+    assert answered[0].threshold < answered[1].threshold < answered[2].threshold
 
 
 def test_a_delay_holds_outcomes_back() -> None:
@@ -93,11 +97,11 @@ def test_every_policy_runs_on_missing_and_mixed_contexts(name: str) -> None:
         for n in range(60)
         for context in ({}, {"workflow_type": "a", "user_id": str(n % 4)}, {"domain": "d"})
     ]
-    told = list(answers(ReferenceReplay(policy(name)), stream))
-    found = score(stream, told, anchors(stream))
-    assert len(told) == len(stream)
+    answered = list(answers(ReferenceReplay(policy(name)), stream))
+    found = score(stream, answered, anchors(stream))
+    assert len(answered) == len(stream)
     assert found.utility <= anchors(stream).best_fixed + 1e9
-    assert told == list(answers(ReferenceReplay(policy(name)), stream))
+    assert answered == list(answers(ReferenceReplay(policy(name)), stream))
 
 
 def test_a_reader_computes_what_the_learner_answers() -> None:
@@ -122,8 +126,8 @@ def test_the_sums() -> None:
     stream = [judged(0.9, True), judged(0.8, False), judged(0.7, True), judged(0.2, False)]
     there_was = anchors(stream)
     assert (there_was.best_fixed, there_was.always) == (400.0, -400.0)
-    told = list(answers(ReferenceReplay(Fixed(0.75)), stream))
-    found = score(stream, told, there_was)
+    answered = list(answers(ReferenceReplay(Fixed(0.75)), stream))
+    found = score(stream, answered, there_was)
     assert (found.utility, found.share_of_best_fixed, found.share_of_always) == (-200.0, -0.5, None)
     assert (found.success_rate, found.recall, found.speculated) == (0.5, 0.5, 2)
 
@@ -143,6 +147,6 @@ def test_oscillations_are_turns_of_two_hundredths(thresholds: list[float], turns
 )  # fmt: skip
 def test_a_time_in_another_unit_is_refused(at: str, unit: str) -> None:
     line = f'{{"confidence": 0.5, "correct": true, "at": {at}}}'.encode()
-    said = f"f, line 1: at: {at} reads as {unit}; give Unix milliseconds"
-    with pytest.raises(OutcomeError, match=re.escape(said)):
+    message = f"f, line 1: at: {at} reads as {unit}; give Unix milliseconds"
+    with pytest.raises(OutcomeError, match=re.escape(message)):
         list(parse_outcomes([line], LEVELS, "f"))

@@ -42,7 +42,7 @@ stream = st.lists(
 )
 
 
-class Told:
+class RecordedAnswers:
     """Keeps what arms answered."""
 
     def __init__(self) -> None:
@@ -52,23 +52,23 @@ class Told:
         self.answers[name] += given.thresholds
 
 
-def judged(events: Sequence[tuple[JudgedOutcome, int]]) -> tuple[BacktestEngine, Told]:
-    told = Told()
-    judge = BacktestEngine({name: policy(name) for name in POLICIES}, live=True, observer=told)
+def judged(events: Sequence[tuple[JudgedOutcome, int]]) -> tuple[BacktestEngine, RecordedAnswers]:
+    recorded = RecordedAnswers()
+    judge = BacktestEngine({name: policy(name) for name in POLICIES}, live=True, observer=recorded)
     for each, group in events:
         judge.judge(judge.chain("t", each.paths), each.outcome, group)
     judge.flush()
-    return judge, told
+    return judge, recorded
 
 
 @given(stream)
-def test_what_is_earned(events: list[tuple[JudgedOutcome, int]]) -> None:
-    judge, told = judged(events)
+def test_earnings(events: list[tuple[JudgedOutcome, int]]) -> None:
+    judge, recorded = judged(events)
     part = judge.parts[0]
     for name, tally in part.totals.items():
         groups, hits, misses = [0.0] * 4, defaultdict[int, int](int), defaultdict[int, int](int)
         saved, wasted = defaultdict[int, float](float), defaultdict[int, float](float)
-        for (each, group), threshold in zip(events, told.answers[name], strict=True):
+        for (each, group), threshold in zip(events, recorded.answers[name], strict=True):
             if each.outcome.confidence < threshold:
                 continue
             leaf = judge.chain("t", each.paths)[-1]
@@ -92,7 +92,7 @@ def test_what_is_earned(events: list[tuple[JudgedOutcome, int]]) -> None:
 
 
 @given(stream)
-def test_what_was_true_whatever_the_policy(events: list[tuple[JudgedOutcome, int]]) -> None:
+def test_sums_that_do_not_depend_on_the_policy(events: list[tuple[JudgedOutcome, int]]) -> None:
     judge, _ = judged(events)
     part = judge.parts[0]
     always: dict[int, float] = {}
@@ -165,11 +165,11 @@ def test_levels_that_learn_from_the_same_learn_it_once_and_right() -> None:
         stakes = {"gain": draw.choice((1.0, 400.0)), "cost": draw.choice((2.0, 600.0))}
         done = Outcome(draw.random(), draw.random() < 0.7, **stakes)
         events.append(JudgedOutcome((ROOT, *context_paths(kind, levels.get)), done))
-    told = Told()
-    judge = BacktestEngine({name: policy(name) for name in names}, observer=told)
+    recorded = RecordedAnswers()
+    judge = BacktestEngine({name: policy(name) for name in names}, observer=recorded)
     for each in events:
         judge.judge(judge.chain("t", each.paths), each.outcome, 0)
     judge.flush()
     for name in names:
         expected = [each.threshold for each in answers(ReferenceReplay(policy(name)), events)]
-        assert told.answers[name] == expected
+        assert recorded.answers[name] == expected

@@ -25,21 +25,19 @@ def refused(folder: Path, row: str) -> str:
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, cell: str, column: str) -> None:
     cells: dict[str, Any] = {"confidence": "0.8", "gain": "4", "cost": "6", "at": ""}
     cells[column] = cell
-    said = refused(tmp_path, "r,{confidence},true,{gain},{cost},{at}".format(**cells))
-    assert f"o.csv, line 3: {column} must be" in said
-    assert "not '" in said
+    message = refused(tmp_path, "r,{confidence},true,{gain},{cost},{at}".format(**cells))
+    assert f"o.csv, line 3: {column} must be" in message
+    assert "not '" in message
 
 
 @pytest.mark.parametrize("cell", ["4_00", "0_1.5", "1e1_0", "٤", "٠.٥", "４"])
 @pytest.mark.parametrize("column", ["confidence", "gain", "cost", "at"])
-def test_what_only_python_reads_as_a_number_is_refused(
-    tmp_path: Path, cell: str, column: str
-) -> None:
+def test_numbers_in_python_syntax_only_are_refused(tmp_path: Path, cell: str, column: str) -> None:
     cells: dict[str, Any] = {"confidence": "0.8", "gain": "4", "cost": "6", "at": ""}
     cells[column] = cell
-    said = refused(tmp_path, "r,{confidence},true,{gain},{cost},{at}".format(**cells))
-    assert f"o.csv, line 3: {column} must be" in said
-    assert f"not '{cell}'" in said
+    message = refused(tmp_path, "r,{confidence},true,{gain},{cost},{at}".format(**cells))
+    assert f"o.csv, line 3: {column} must be" in message
+    assert f"not '{cell}'" in message
 
 
 @pytest.mark.parametrize("cell", ["", "nan", "NaN", "-nan"])

@@ -15,21 +15,21 @@ from replay.predictions.notes import Notes
 from replay.predictions.what_if import PayoffScales
 from replay.results.unit_results import unit_sums
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
-from tests.replay.arms import Told
+from tests.replay.arms import RecordedAnswers
 
 HOUR = 3_600_000
 
 
 def walked(log: list[dict[str, Any]], cut: int) -> tuple[dict[str, list[float]], Notes]:
     """Return the thresholds over events that come in two batches, and what was noted."""
-    told, notes = Told(), Notes()
-    judge = BacktestEngine({name: policy(name) for name in ("hops", "td")}, observer=told)
+    recorded, notes = RecordedAnswers(), Notes()
+    judge = BacktestEngine({name: policy(name) for name in ("hops", "td")}, observer=recorded)
     joiner = PredictionJoiner(0, 1, EPOCH, judge, ("domain",), Filter(), PayoffScales())
     for begin, piece in ((0, log[:cut]), (cut, log[cut:])):
         if piece:
             joiner.take(fetch(*piece, offsets=range(begin, begin + len(piece))), notes)
     joiner.end(notes)
-    return told.thresholds, notes
+    return recorded.thresholds, notes
 
 
 @pytest.mark.parametrize("late", [0, 2 * HOUR, 100 * HOUR])
@@ -55,7 +55,7 @@ def summed(log: list[Any], *, headers: bool, apart: bool) -> tuple[bytes, Notes]
     judge = BacktestEngine(
         {name: policy(name) for name in ("hops", "td", "sliding")},
         live=True,
-        observer=Told() if apart else None,
+        observer=RecordedAnswers() if apart else None,
     )
     joiner = PredictionJoiner(
         0, 1, EPOCH, judge, ("domain", "user_id"), Filter(workflow_type="refund"), PayoffScales()
@@ -68,7 +68,7 @@ def summed(log: list[Any], *, headers: bool, apart: bool) -> tuple[bytes, Notes]
     return msgspec.json.encode(unit_sums(0, judge, notes, 0.0)), notes
 
 
-def test_events_that_say_it_all_count_as_they_do_by_the_core() -> None:
+def test_completions_with_all_fields_count_as_in_the_core() -> None:
     """Among starts, duplicates, refused ones, other types, holes and what comes late."""
     draw, log = Random(3), list[Any]()
     for n in range(1_500):

@@ -16,25 +16,25 @@ from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT, JudgedOutcome
 from replay.results.summary import report
 from replay.results.unit_results import unit_sums
-from tests.replay.arms import FAST, Told, paths, stream
+from tests.replay.arms import FAST, RecordedAnswers, paths, stream
 from tests.replay.scoring import anchors, score
 
 
 @settings(max_examples=30, deadline=None)
 @given(stream)
-def test_fast_arms_answer_what_a_reader_is_told(
+def test_fast_arms_answer_as_a_reader_does(
     events: list[tuple[tuple[str, str | None, str], Outcome]],
 ) -> None:
-    told = Told()
-    judge = BacktestEngine({name: policy(name) for name in FAST}, observer=told)
+    recorded = RecordedAnswers()
+    judge = BacktestEngine({name: policy(name) for name in FAST}, observer=recorded)
     judged = [JudgedOutcome(paths(where), each) for where, each in events]
     for each in judged:
         judge.judge(judge.chain("t", each.paths), each.outcome, 0)
     judge.flush()
     for name in FAST:
         expected = list(answers(ReferenceReplay(policy(name)), judged))
-        assert told.thresholds[name] == [each.threshold for each in expected]
-        assert told.levels[name] == [each.level for each in expected]
+        assert recorded.thresholds[name] == [each.threshold for each in expected]
+        assert recorded.levels[name] == [each.level for each in expected]
         tally = judge.parts[0].totals[name]
         right = score(judged, expected, anchors(judged))
         assert sum(tally.hits) + sum(tally.misses) == right.speculated
@@ -47,8 +47,8 @@ def test_fast_arms_answer_what_a_reader_is_told(
 def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
     events: list[tuple[tuple[str, str | None, str], Outcome]], delay: int, name: str
 ) -> None:
-    told, waiting = Told(), []
-    judge = BacktestEngine({name: policy(name)}, observer=told)
+    recorded, waiting = RecordedAnswers(), []
+    judge = BacktestEngine({name: policy(name)}, observer=recorded)
     replay, expected = ReferenceReplay(policy(name)), []
     for where, each in events:
         chain = judge.chain("t", paths(where))
@@ -60,7 +60,7 @@ def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
             expected.append(replay.threshold(paths(first[1]), first[2], first[4]))
             replay.learn(paths(first[1]), first[2])
     judge.flush()
-    assert told.thresholds.get(name, []) == expected
+    assert recorded.thresholds.get(name, []) == expected
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -79,7 +79,7 @@ def test_every_policy_walks(name: str) -> None:
     assert len(other.suggest) == 200
 
 
-def test_what_is_asked_and_never_judged_is_forgotten() -> None:
+def test_unjudged_predictions_are_forgotten() -> None:
     judge = BacktestEngine({"td": policy("td"), "hops": policy("hops")})
     chain = judge.chain("t", (ROOT, "workflow_type=a"))
     judge.ask(chain)

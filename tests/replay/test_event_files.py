@@ -30,7 +30,7 @@ def values(source: EventFile) -> list[dict[str, Any]]:
     ]
 
 
-def test_what_is_missing_is_filled_in_the_same_at_each_reading(tmp_path: Path) -> None:
+def test_missing_fields_are_filled_in_the_same_at_each_reading(tmp_path: Path) -> None:
     own = {"id": "0" * 32, "tenant": "acme", "timestamp": 1_780_000_000_000}
     source = file_of(tmp_path, {}, own, {"id": None, "timestamp": "2026-06-01T00:00:00Z"})
     first, given, last = found = values(source)
@@ -58,5 +58,7 @@ def test_where_all_are_refused_the_error_has_the_reason(tmp_path: Path) -> None:
     source = file_of(tmp_path, *[event | {"id": "e1"}] * 3)
     run = CliRunner().invoke(app, ["backtest", "always", "--source", str(source.file)])
     assert run.exit_code != 0
-    said = run.output + str(run.exception)
-    assert "3 refused; the first: partition 0, offset 0: id: must have 32 to 36 characters" in said
+    message = run.output + str(run.exception)
+    assert (
+        "3 refused; the first: partition 0, offset 0: id: must have 32 to 36 characters" in message
+    )

@@ -1,4 +1,4 @@
-"""Exports: what goes in comes out, to the byte, and what is wrong with a file is said."""
+"""Exports: what goes in comes out, to the byte, and errors of a file are reported."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processing.records.batch import RecordBatch
+from replay.predictions.notes import Notes
 from replay.sources.base import NothingThere, ReadOptions, TimeRange
 from replay.sources.export_chunks import encode_piece
 from replay.sources.export_file import (
@@ -105,7 +106,7 @@ def test_a_cut_export_is_refused(written: Path, cut: int) -> None:
         list(read_export(written, 0))
 
 
-def test_a_damaged_piece_is_passed_over_and_named(tmp_path: Path) -> None:
+def test_a_damaged_piece_is_an_error_that_names_place_and_remedy(tmp_path: Path) -> None:
     file = tmp_path / "log.zst"
     with Writer(file, HEADER) as writer:
         writer.add(batch_of(0, [(1, b"k", b'{"a":"%d"}' % n, []) for n in range(500)]))
@@ -115,16 +116,17 @@ def test_a_damaged_piece_is_passed_over_and_named(tmp_path: Path) -> None:
     middle = raw.index(magic, raw.index(magic) + 1)  # the frame of partition 0
     raw[middle : middle + 4] = b"lost"
     file.write_bytes(raw)
-    warnings: list[str] = []
-    assert list(read_export(file, 0, warnings=warnings)) == []
-    assert "500 records of partition 0 passed over" in warnings[0]
-    assert len(list(read_export(file, 1, warnings=warnings))) == 1
-    with pytest.raises(NotAnExport):
-        list(read_export(file, 0))
+    source = ExportSource(file, ReadOptions())
+    with pytest.raises(
+        NotAnExport,
+        match=rf"byte {middle}: a piece with 500 records of partition 0 .*export it again",
+    ):
+        list(source.batches(0, Notes()))
+    assert len(list(source.batches(1, Notes()))) == 1  # its records are whole
 
 
 def test_a_head_of_another_partition_is_damage(tmp_path: Path) -> None:
-    """Whoever reads the partition that it was of passes its frame over, checksum and all."""
+    """A reader of its partition skips its frame, with its checksum."""
     file = tmp_path / "log.zst"
     with Writer(file, HEADER) as writer:
         for partition in range(2):
@@ -133,16 +135,15 @@ def test_a_head_of_another_partition_is_damage(tmp_path: Path) -> None:
     head = b'"partition":1,"records"'
     assert raw.count(head) == 1
     file.write_bytes(raw.replace(head, b'"partition":3,"records"'))
-    warnings: list[str] = []
-    assert list(read_export(file, 1, warnings=warnings)) == []
-    assert "damaged" in warnings[0]
+    for partition in range(4):
+        with pytest.raises(NotAnExport, match="damaged"):
+            list(read_export(file, partition))
 
 
 @given(st.integers(0, 10**9), st.integers(0, 7))
-def test_no_flipped_bit_changes_a_record(
+def test_no_flipped_bit_changes_or_loses_a_record(
     tmp_path_factory: pytest.TempPathFactory, place: int, bit: int
 ) -> None:
-    """It may cost records; then it is said."""
     file = tmp_path_factory.mktemp("flip") / "log.zst"
     made = {p: [(1, b"k", b'{"a":"%d%d"}' % (p, n), []) for n in range(9)] for p in range(3)}
     with Writer(file, HEADER) as writer:
@@ -151,18 +152,19 @@ def test_no_flipped_bit_changes_a_record(
     raw = bytearray(file.read_bytes())
     raw[place % len(raw)] ^= 1 << bit
     file.write_bytes(raw)
-    warnings, read = list[str](), list[bytes | None]()
+    refused, read = False, list[bytes | None]()
     written = [record[2] for records in made.values() for record in records]
     try:
         for partition in made:
-            for batch, _ in read_export(file, partition, warnings=warnings):
+            for batch, _ in read_export(file, partition):
                 read += batch.values
     except NotAnExport:
-        warnings.append("refused")
-    assert read == written or (warnings and set(read) < set(written))
+        refused = True
+    assert read == written or refused
+    assert set(read) <= set(written)
 
 
-def test_reading_goes_on_after_a_damaged_head(tmp_path: Path) -> None:
+def test_a_damaged_head_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
     file = tmp_path / "log.zst"
     with Writer(file, HEADER) as writer:
         for partition in (0, 1):
@@ -170,25 +172,21 @@ def test_reading_goes_on_after_a_damaged_head(tmp_path: Path) -> None:
     raw = file.read_bytes()
     second = raw.index(raw[:4], 4)
     file.write_bytes(raw[:second] + b"lost" + raw[second + 4 :])
-    warnings: list[str] = []
-    assert ExportSource(file, ReadOptions()).units() == [1]
-    assert len(list(read_export(file, 1, warnings=warnings))) == 1
-    assert f"byte {second}: damaged; all up to byte" in warnings[0]
+    with pytest.raises(NotAnExport, match=f"byte {second}: damaged.*export it again"):
+        ExportSource(file, ReadOptions()).units()
     with pytest.raises(NotAnExport, match=f"byte {second}"):
         list(read_export(file, 1))
 
 
-def test_a_line_that_cannot_be_read_costs_itself_alone(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     file = tmp_path / "log.zst"
     lines = [b'{"partition":0,"offset":%d,"timestamp":1,"base64":"%b"}\n' % each
              for each in ((0, b"eA=="), (1, b"e"), (2, b"eQ=="))]  # fmt: skip
     lines.insert(2, b'{"partition":\n')
     whole = [encode_piece([b], -1, 0) for b in (msgspec.json.encode(HEADER), b'{"records":4}')]
     file.write_bytes(whole[0] + encode_piece(lines, 0, 4) + whole[1])
-    warnings: list[str] = []
-    ((batch, _),) = read_export(file, 0, warnings=warnings)
-    assert batch.values == [b"x", b"y"]
-    assert "2 lines cannot be read" in warnings[0]
+    with pytest.raises(NotAnExport, match=r"partition 0 is damaged .2 lines cannot be read"):
+        list(read_export(file, 0))
 
 
 def test_a_newer_format_is_named(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from headstart.events.schema import new_id
 from replay.execution.runner import Backtest, named, run_backtest
 from replay.predictions.unjoined import Filter, skipped
+from replay.results.conclusion import caveats
 from replay.results.page import read
-from replay.results.summary import caveats, report
+from replay.results.summary import report
 from replay.sources.base import ReadOptions
 from replay.sources.files import EventFile
 
@@ -83,29 +84,29 @@ def found(file: Path, chosen: Filter) -> dict[str, Any]:
         (Filter(tenant="nobody"), []),
     ],
 )
-def test_what_is_not_joined_is_counted_where_the_filter_holds(
+def test_unjoined_predictions_are_counted_by_the_filter(
     file: Path, chosen: Filter, places: list[Any]
 ) -> None:
-    said = found(file, chosen)
+    result = found(file, chosen)
     count = sum(PLACES[place] for place in places)
-    told = said["read"]
+    counts = result["read"]
     any_domain = chosen.domain and chosen.tenant in (None, "acme")  # as its completions name none
     may_be = count + (PLACES[NONE] if any_domain else 0)
-    assert (said["outcomes"], told["unmatched"], told["unresolved"]) == (
+    assert (result["outcomes"], counts["unmatched"], counts["unresolved"]) == (
         count, 2 * may_be, 3 * count,
     )  # fmt: skip
-    assert told["filtered"] == sum(PLACES.values()) - count
+    assert counts["filtered"] == sum(PLACES.values()) - count
 
 
-def test_sentence_and_page_say_which_log_a_count_is_of(file: Path) -> None:
+def test_sentence_and_page_name_the_log_of_a_count(file: Path) -> None:
     whole, narrowed = found(file, Filter()), found(file, Filter(domain="x"))
     assert whole["read"]["whole_log"] == []
     assert narrowed["read"]["filter"]["domain"] == "x"
     assert narrowed["read"]["whole_log"] == ["records", "events", "duplicates", "refused"]
     assert skipped(whole["read"]) == "skipped: 1 in all"
     assert skipped(narrowed["read"]) == "skipped: 1 in the whole log, whatever is filtered"
-    (said,) = [each for each in caveats(narrowed) if each.startswith("Not judged")]
-    assert said.startswith(
+    (result,) = [each for each in caveats(narrowed) if each.startswith("Not judged")]
+    assert result.startswith(
         "Not judged: 18 unmatched (a completion with no open start before it; also where it names "
         "no domain) and 12 unresolved"
     )

@@ -28,7 +28,7 @@ def context(outcomes: int) -> bytes:
 
 
 def test_every_kind_of_row_is_named() -> None:
-    """A finding says the kind of its row, besides its own."""
+    """A finding has the kind of its row, besides its own."""
     start = encode_start(OpenPredictionRow(1, 0.9, None, "speculative", False, ("retail",)), 1, 5)
     spool = spool_key("acme", "refund", "s1")
     findings = Findings()
@@ -70,17 +70,17 @@ def test_nothing_is_found_where_nothing_differs() -> None:
 
 
 def test_a_start_that_an_earlier_version_wrote_is_no_difference() -> None:
-    """Its key does not say the workflow type, its row does not say the user."""
-    said = OpenPredictionRow(1, 0.9, None, "speculative", False, ("retail",), "u7")
-    before = msgspec.structs.astuple(said)[:-1]
+    """Its key lacks the workflow type, its row the user."""
+    open_start = OpenPredictionRow(1, 0.9, None, "speculative", False, ("retail",), "u7")
+    before = msgspec.structs.astuple(open_start)[:-1]
     written = deleted(1, 5) + msgspec.msgpack.encode(before)
     live = {old_start_key("acme", "w1", "t1"): written}
     findings = Findings()
     compare_rows(
-        findings, 0, live, {start_key("acme", "refund", "w1", "t1"): encode_start(said, 1, 5)}
+        findings, 0, live, {start_key("acme", "refund", "w1", "t1"): encode_start(open_start, 1, 5)}
     )
     assert findings.ok
     compare_rows(
-        findings, 0, live, {start_key("acme", "refund", "w1", "t1"): encode_start(said, 1, 6)}
+        findings, 0, live, {start_key("acme", "refund", "w1", "t1"): encode_start(open_start, 1, 6)}
     )
     assert findings.counts == {"row_missing": 1, "row_extra": 1}

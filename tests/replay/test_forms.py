@@ -1,4 +1,4 @@
-"""Laws of forms: the names in a file say what it holds; a wrong value is refused with its line."""
+"""Laws of forms: the names in a file determine its form; a wrong value is refused with its line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.files.forms import FormMatch, told_by
+from replay.files.forms import FormMatch, detect_form
 from replay.predictions.outcomes_file import OutcomeError, read_outcomes
 from replay.sources.base import NothingThere, ReadOptions
 from replay.sources.files import EventFile, OutcomeFile, UnknownFile, open_file
@@ -16,10 +16,10 @@ HEADER = "workflow_type,confidence,correct,gain,cost"
 OUTCOME = {"context": {"workflow_type": "r"}, "confidence": 0.8, "correct": True}
 
 
-def told(folder: Path, text: str) -> FormMatch:
+def recognized(folder: Path, text: str) -> FormMatch:
     file = folder / "x"
     file.write_text(text)
-    return told_by(file)
+    return detect_form(file)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def told(folder: Path, text: str) -> FormMatch:
     ],
 )
 def test_wrong_values_hide_no_outcomes(tmp_path: Path, text: str) -> None:
-    assert told(tmp_path, text).form == "outcomes"
+    assert recognized(tmp_path, text).form == "outcomes"
     assert isinstance(open_file(tmp_path / "x", ReadOptions()), OutcomeFile)
 
 
@@ -55,8 +55,8 @@ def test_wrong_values_hide_no_outcomes(tmp_path: Path, text: str) -> None:
         (" \n", None),
     ],
 )
-def test_other_files_are_told_too(tmp_path: Path, text: str, form: str | None) -> None:
-    assert told(tmp_path, text) == FormMatch(form)
+def test_other_files_are_recognized_too(tmp_path: Path, text: str, form: str | None) -> None:
+    assert recognized(tmp_path, text) == FormMatch(form)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_other_files_are_told_too(tmp_path: Path, text: str, form: str | None) -
         json.dumps(OUTCOME) + "\n" + json.dumps({**OUTCOME, "speculated": True}) + "\n",
     ],
 )
-def test_what_was_started_may_be_missing_in_the_first_line(tmp_path: Path, text: str) -> None:
+def test_started_may_be_missing_in_the_first_line(tmp_path: Path, text: str) -> None:
     """An experiment is refused where a file is not `live`."""
-    assert told(tmp_path, text) == FormMatch("outcomes", live=True)
+    assert recognized(tmp_path, text) == FormMatch("outcomes", live=True)
 
 
-def test_who_says_that_a_file_holds_outcomes_is_told_the_line(tmp_path: Path) -> None:
+def test_with_outcomes_the_invalid_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "o.jsonl"
     file.write_text('{"context": {}, "gain": 4}\n')
     with pytest.raises(UnknownFile):

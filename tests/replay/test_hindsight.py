@@ -1,4 +1,4 @@
-"""No decision of a backtest uses a gain or cost that only the outcome could have told it."""
+"""No decision of a backtest uses a gain or cost that is known from the outcome only."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def earned(source: PredictionSource) -> dict[str, tuple[float, float]]:
 def test_nothing_is_earned_on_noise_by_what_is_recorded(tmp_path: Path, stakes: Stakes) -> None:
     for name, (utility, right) in earned(outcomes(tmp_path, stakes)).items():
         assert right < 0.56, name
-        assert utility < 40_000.0, name  # chance; 560,000 and more, where the outcome was told
+        assert utility < 40_000.0, name  # chance; 560,000 and more if the outcome is known
 
 
 @pytest.mark.parametrize("starts", [False, True])
@@ -101,7 +101,7 @@ def test_nothing_is_earned_on_noise_of_events(tmp_path: Path, starts: bool) -> N
 
 
 @pytest.mark.parametrize("options", [(400.0, 600.0), (100.0, 100.0), (None, 600.0)])
-def test_options_for_what_is_not_recorded_tell_nothing(
+def test_options_for_missing_figures_reveal_nothing(
     tmp_path: Path, options: tuple[float | None, float | None]
 ) -> None:
     for name, (utility, _) in earned(
@@ -115,7 +115,7 @@ def test_tune_finds_no_winner_in_noise(tmp_path: Path) -> None:
     assert not tune(source, ["hops", "histogram"], "never", lambda _: None, processes=1).better
 
 
-def test_what_all_record_is_used() -> None:
+def test_figures_that_all_record_are_used() -> None:
     history = StakesHistory[str]()
     one = Outcome(0.5, correct=True, gain=3.0, cost=4.0)
     assert history.known(CHAIN, one) == (3.0, 4.0)
@@ -129,7 +129,7 @@ def test_what_all_record_is_used() -> None:
     assert history.known(CHAIN, one) == (3.0, 4.0)
 
 
-def test_what_is_assumed_for_all_is_used() -> None:
+def test_figures_assumed_for_all_are_used() -> None:
     history = StakesHistory[str]()
     one = AssumedOutcome(0.5, correct=True, gain=3.0, cost=0.0, assumed=GAIN | COST)
     assert history.known(CHAIN, one) == (3.0, 0.0)

@@ -12,8 +12,6 @@ import orjson
 import pytest
 
 from bench.support.measuring import produce
-from deploy.local import Addresses
-from deploy.system import prepare
 from headstart.events.schema import new_id
 from headstart.keys import event_key
 from learners.registry import policy
@@ -32,7 +30,7 @@ from replay.sources.broker import BrokerSource
 from replay.sources.export_file import FORMAT, ExportHeader, ExportSource, Writer
 from replay.sources.files import EventFile, UnknownFile, open_file
 from sinks.postgres.episodes import EpisodeSink, encode_event
-from topics.epoch import read_epoch
+from topics.epoch import Epoch, read_epoch
 from topics.kafka.admin import TopicState
 
 pytestmark = pytest.mark.integration
@@ -87,21 +85,18 @@ def records(made: Sequence[dict[str, Any]]) -> list[tuple[int, bytes, bytes]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def prepared(addresses: Addresses) -> Addresses:
-    asyncio.run(prepare(addresses, PARTITIONS))
-    return addresses
-
-
 @pytest.fixture
-def on_broker(prepared: Addresses, tenant: str) -> tuple[BrokerSource, list[dict[str, Any]]]:
+def on_broker(
+    kafka: str, log_epoch: Epoch, tenant: str
+) -> tuple[BrokerSource, list[dict[str, Any]]]:
     """The events on the broker, some of them twice, and a record that is none."""
+    assert log_epoch.partitions == PARTITIONS
     made = events(tenant)
     sent = records(made)
     again = [sent[3], sent[40], sent[41]]
     poison = (sent[0][0], b"k", b'{"event_type": "task_complete"')
-    asyncio.run(produce(prepared.kafka, [*sent[:60], poison, *again[:1], *sent[60:], *again[1:]]))
-    return BrokerSource(prepared.kafka, ReadOptions(chosen=Filter(tenant))), made
+    asyncio.run(produce(kafka, [*sent[:60], poison, *again[:1], *sent[60:], *again[1:]]))
+    return BrokerSource(kafka, ReadOptions(chosen=Filter(tenant))), made
 
 
 def run(history: PredictionSource, **more: Any) -> dict[str, Any]:
@@ -131,7 +126,7 @@ def test_the_broker(on_broker: tuple[BrokerSource, list[dict[str, Any]]]) -> Non
     assert any("not JSON" in reason for reason in found["read"]["named"])
 
 
-def test_an_export_says_what_the_broker_says(
+def test_an_export_agrees_with_the_broker(
     on_broker: tuple[BrokerSource, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     history, _ = on_broker
@@ -148,10 +143,10 @@ def test_an_export_says_what_the_broker_says(
         found, _ = relearn(only, LearningConfig(policy("hops")), lambda _: None, processes=1)
         mine = [each for each in found if each.tenant == history.reading.chosen.tenant]
         assert len(mine) == expected
-    live, said = relearn(history, LearningConfig(policy("hops")), lambda _: None, processes=1)
+    live, counted = relearn(history, LearningConfig(policy("hops")), lambda _: None, processes=1)
     again, _ = relearn(back, LearningConfig(policy("hops")), lambda _: None, processes=1)
     assert live == again
-    assert said.duplicates >= 3
+    assert counted.duplicates >= 3
 
 
 def test_several_processes_find_the_same(
@@ -167,7 +162,7 @@ def test_several_processes_find_the_same(
         run_backtest(Backtest(history, named(["td"])), lambda _: None, resume=kept)
 
 
-def test_the_archive_and_a_file_of_events(prepared: Addresses, tenant: str, tmp_path: Path) -> None:
+def test_the_archive_and_a_file_of_events(migrated: str, tenant: str, tmp_path: Path) -> None:
     made = events(tenant)
     made.sort(key=lambda each: each["timestamp"])  # the archive knows no other order
 
@@ -175,19 +170,19 @@ def test_the_archive_and_a_file_of_events(prepared: Addresses, tenant: str, tmp_
         async def accept(refused: object) -> None:
             raise AssertionError(refused)
 
-        async with await EpisodeSink.open(prepared.postgres) as sink:
+        async with await EpisodeSink.open(migrated) as sink:
             rows = [encode_event(orjson.dumps(each)) for each in made]
             await sink.store(rows, {}, topic="headstart.events", epoch=1, on_refused=accept)
 
     asyncio.run(store())
-    archive = ArchiveSource(prepared.postgres, ReadOptions(chosen=Filter(tenant)))
+    archive = ArchiveSource(migrated, ReadOptions(chosen=Filter(tenant)))
     found = run(archive)
     assert found["outcomes"] == 121
     assert found["read"]["unmatched"] == 0
     later = ReadOptions(chosen=Filter(tenant), range=TimeRange(since=BEGIN + 60_000))
-    assert 50 < run(ArchiveSource(prepared.postgres, later))["outcomes"] < 70
+    assert 50 < run(ArchiveSource(migrated, later))["outcomes"] < 70
     with pytest.raises(NothingThere, match="no events in the range"):
-        ArchiveSource(prepared.postgres, ReadOptions(range=TimeRange(until=1))).units()
+        ArchiveSource(migrated, ReadOptions(range=TimeRange(until=1))).units()
     file = tmp_path / "events.jsonl"
     file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in events(tenant)))
     assert isinstance(open_file(file, ReadOptions()), EventFile)
@@ -232,10 +227,10 @@ def test_a_range_of_time(on_broker: tuple[BrokerSource, list[dict[str, Any]]]) -
         read(TimeRange(until=times[0]))
 
 
-def test_what_retention_took_is_said(
+def test_records_deleted_by_retention_are_reported(
     on_broker: tuple[BrokerSource, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The embedded broker keeps everything, so its beginning is only said to be gone."""
+    """The embedded broker keeps everything, so its beginning is only declared to be deleted."""
     history, made = on_broker
     partition = partition_for(made[0]["tenant"], "refund", PARTITIONS)
     real = broker.topic_state

@@ -42,11 +42,11 @@ def _messages(tool: str) -> list[Any]:
 
 
 def _span(trace: str) -> dict[str, Any]:
-    said = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "find"}
+    values = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "find"}
     return {
         "traceId": trace, "name": "execute_tool find", "startTimeUnixNano": "1750000000000000000",
         "endTimeUnixNano": "1750000001000000000", "status": {"code": 2},
-        "attributes": [{"key": k, "value": {"stringValue": v}} for k, v in said.items()],
+        "attributes": [{"key": k, "value": {"stringValue": v}} for k, v in values.items()],
     }  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def places(value: Any, at: Path_ = ()) -> Iterator[Path_]:
 
 
 def calls(run: Run) -> tuple[str, Any, Any]:
-    """What is a run's own; domain and model may be said above it, for many."""
+    """What is a run's own; domain and model may be set above it, for many."""
     return run["task_id"], run["started_at"], run["steps"]
 
 
@@ -172,28 +172,29 @@ def test_a_wrong_value_costs_no_other_run(name: str, data: st.DataObject, tmp_pa
 
 
 CASES = [
-    ("tau", (0, "traj", 0, "tool_calls", 0), "x", "tool calls that are no objects"),
-    ("tau", (0, "traj", 0, "tool_calls"), "x", "tool_calls that are no lists"),
+    ("tau", (0, "traj", 0, "tool_calls", 0), "x", "tool calls that are not objects"),
+    ("tau", (0, "traj", 0, "tool_calls"), "x", "tool_calls that are not lists"),
     ("tau", (0, "traj", 0, "tool_calls", 0, "function"), "x",
-     "function of tool calls that are no objects"),
-    ("tau2", (0, "info"), [], "info that are no objects"),
-    ("tau2", (0, "info", "agent_info"), "x", "agent_info that are no objects"),
-    ("tau2", (0, "info", "environment_info"), "x", "environment_info that are no objects"),
-    ("tau2", (0, "simulations", 0), "x", "simulations that are no objects"),
-    ("otlp", (0, "resourceSpans"), "x", "resourceSpans that are no lists"),
-    ("otlp", (0, *SCOPES, 0, "spans", 0), "x", "spans that are no objects"),
-    ("otlp", (0, *SCOPES, 0, "spans", 0, "attributes"), 5, "lists of attributes that are no lists"),
-    ("otlp", (0, *SCOPES, 0, "spans", 0, "attributes", 0), 5, "attributes that are no objects"),
-    ("langsmith", (0, "extra"), "x", "extra that are no objects"),
-    ("langsmith", (0, "extra", "metadata"), [1], "extra.metadata that are no objects"),
-    ("langsmith", (0,), "x", "entries that are no JSON objects"),
-    ("langfuse", (2, "observations"), 5, "lists of observations that are no lists"),
-    ("langfuse", (2, "observations", 0), 5, "observations that are no objects"),
+     "function of tool calls that are not objects"),
+    ("tau2", (0, "info"), [], "info that are not objects"),
+    ("tau2", (0, "info", "agent_info"), "x", "agent_info that are not objects"),
+    ("tau2", (0, "info", "environment_info"), "x", "environment_info that are not objects"),
+    ("tau2", (0, "simulations", 0), "x", "simulations that are not objects"),
+    ("otlp", (0, "resourceSpans"), "x", "resourceSpans that are not lists"),
+    ("otlp", (0, *SCOPES, 0, "spans", 0), "x", "spans that are not objects"),
+    ("otlp", (0, *SCOPES, 0, "spans", 0, "attributes"), 5,
+     "lists of attributes that are not lists"),
+    ("otlp", (0, *SCOPES, 0, "spans", 0, "attributes", 0), 5, "attributes that are not objects"),
+    ("langsmith", (0, "extra"), "x", "extra that are not objects"),
+    ("langsmith", (0, "extra", "metadata"), [1], "extra.metadata that are not objects"),
+    ("langsmith", (0,), "x", "entries that are not JSON objects"),
+    ("langfuse", (2, "observations"), 5, "lists of observations that are not lists"),
+    ("langfuse", (2, "observations", 0), 5, "observations that are not objects"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "place", "value", "reason"), CASES)
-def test_what_is_of_another_kind_is_counted_by_its_name(
+def test_values_of_another_type_are_counted_by_name(
     name: str, place: Path_, value: Any, reason: str, tmp_path: Path
 ) -> None:
     sample, unmapped = SAMPLES[name], Unmapped()
@@ -235,12 +236,12 @@ def test_lines_and_documents(tmp_path: Path, text: str, found: int, where: list[
     assert at == [f"{file}, {place}" if place else str(file) for place in where]
 
 
-def test_a_refused_file_is_said_with_the_place_of_what_is_in_it(tmp_path: Path) -> None:
+def test_a_refused_file_is_reported_with_its_contents(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text('{"a": 1}\nno\n')
     with pytest.raises(NotOfThisForm) as refused:
         list(langsmith_runs(file, Unmapped()))
     assert str(refused.value) == (
         f"{file}: no LangSmith export: nothing in it has a run_type; found: "
-        f"entries without run_type ({file}, line 1), lines that are no JSON ({file}, line 2)"
+        f"entries without run_type ({file}, line 1), lines that are not JSON ({file}, line 2)"
     )

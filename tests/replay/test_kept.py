@@ -46,7 +46,7 @@ def test_a_file_that_has_changed_is_another(work: Backtest, tmp_path: Path) -> N
         run_backtest(work, lambda _: None, processes=1, resume=kept)
 
 
-def test_a_file_that_is_none_of_ours(tmp_path: Path) -> None:
+def test_a_foreign_file(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("a letter")
     assert begun(tmp_path / "missing") is None
     with pytest.raises(AnotherBacktest, match="not written by --resume; name another file"):

@@ -64,7 +64,7 @@ def test_a_default_that_only_one_has_means_nothing(value: dict[str, Any]) -> Non
     [(1, 2), (0.5, 0.25), ("a", "b"), (True, 1), ([1], [2]), ([1], [1, 2]), ({"a": 1}, {}),
      ({"a": 1}, {"a": 2}), (None, 3)],
 )  # fmt: skip
-def test_what_differs_is_found(one: Any, other: Any) -> None:
+def test_differences_are_found(one: Any, other: Any) -> None:
     assert not same_value(one, other)
     assert not same_value(other, one)
 

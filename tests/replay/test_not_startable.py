@@ -44,7 +44,7 @@ def guesses() -> list[dict[str, Any]]:
     return [guess(number, draw) for number in range(3_000)]
 
 
-def test_what_cannot_be_started_changes_no_figure_of_a_constant(
+def test_guesses_that_cannot_be_started_change_no_figure_of_a_constant(
     guesses: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     with_them = found(history(tmp_path, guesses))
@@ -74,13 +74,13 @@ def test_policies_learn_from_them_all_the_same(
     assert thresholds[0] == thresholds[1]
 
 
-def test_it_is_said_in_sentence_page_and_csv(guesses: list[dict[str, Any]], tmp_path: Path) -> None:
-    said = found(history(tmp_path, guesses))
+def test_it_is_in_sentence_page_and_csv(guesses: list[dict[str, Any]], tmp_path: Path) -> None:
+    result = found(history(tmp_path, guesses))
     words = "Not in these figures: 1,000 guesses that no policy could have started"
-    assert words in said["conclusion"]
-    assert "the tool is not safe to start on a guess: " in said["conclusion"]
-    assert words in page(said)
-    write_csv(tmp_path / "f.csv", said)
+    assert words in result["conclusion"]
+    assert "the tool is not safe to start on a guess: " in result["conclusion"]
+    assert words in page(result)
+    write_csv(tmp_path / "f.csv", result)
     with (tmp_path / "f.csv").open() as lines:
         assert {row["not_startable"] for row in csv.DictReader(lines)} == {"1000"}
 
@@ -88,30 +88,30 @@ def test_it_is_said_in_sentence_page_and_csv(guesses: list[dict[str, Any]], tmp_
 def test_where_nothing_could_be_started_there_is_nothing_to_earn(
     guesses: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    said = found(history(tmp_path, [{**each, "why": "mode"} for each in guesses]))
-    assert said["outcomes"] == 0
-    assert all(each["utility"] == 0.0 for each in said["policies"].values())
-    assert all(each["hits"] == each["misses"] == 0 for each in said["policies"].values())
-    assert said["conclusion"].startswith("No guess could have been started")
-    assert "--include mode" in said["conclusion"]
-    assert "No guess could have been started" in page(said)
+    result = found(history(tmp_path, [{**each, "why": "mode"} for each in guesses]))
+    assert result["outcomes"] == 0
+    assert all(each["utility"] == 0.0 for each in result["policies"].values())
+    assert all(each["hits"] == each["misses"] == 0 for each in result["policies"].values())
+    assert result["conclusion"].startswith("No guess could have been started")
+    assert "--include mode" in result["conclusion"]
+    assert "No guess could have been started" in page(result)
 
 
-def test_what_only_the_mode_held_back_can_be_included(
+def test_guesses_held_back_by_the_mode_can_be_included(
     guesses: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     observed = [{**each, "why": each["why"] and "mode"} for each in guesses]
     assumed = Assumed(startable=frozenset({"mode"}))
-    said = found(history(tmp_path, observed, assumed))
+    result = found(history(tmp_path, observed, assumed))
     freed = found(history(tmp_path, [{**each, "why": None} for each in guesses]))
-    assert said["policies"]["always"]["utility"] == freed["policies"]["always"]["utility"]
-    assert said["assumptions"] == [
+    assert result["policies"]["always"]["utility"] == freed["policies"]["always"]["utility"]
+    assert result["assumptions"] == [
         {"assumed": "it could have been started, although the mode did not allow it",
          "guesses": 1_000}
     ]  # fmt: skip
 
 
-def test_a_completion_that_says_all_has_the_reason_of_its_start(tmp_path: Path) -> None:
+def test_a_completion_with_all_fields_has_the_reason_of_its_start(tmp_path: Path) -> None:
     each = guess(0, Random(1)) | {"why": "tool", "whole": False}
     start, done = events_of(each)
     done |= {"confidence": each["confidence"]}
@@ -125,8 +125,8 @@ def test_a_guess_that_was_started_could_be(tmp_path: Path) -> None:
     event["data"]["prediction"]["speculated"] = True
     file = tmp_path / "one.jsonl"
     file.write_bytes(orjson.dumps(event))
-    said = found(EventFile(file, ReadOptions()))
-    assert (said["outcomes"], said["not_startable"]["guesses"]) == (1, 0)
+    result = found(EventFile(file, ReadOptions()))
+    assert (result["outcomes"], result["not_startable"]["guesses"]) == (1, 0)
 
 
 def test_a_split_goes_by_what_could_be_started(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_a_split_goes_by_what_could_be_started(tmp_path: Path) -> None:
     assert "600 guesses that no policy could have started" in tuned.conclusion
 
 
-def test_outcomes_in_a_file_say_it_too(tmp_path: Path) -> None:
+def test_outcomes_in_a_file_have_it_too(tmp_path: Path) -> None:
     line = {"context": {"workflow_type": "a"}, "confidence": 0.9, "correct": True, "gain": 4.0}
     file = tmp_path / "o.jsonl"
     lines = [line, {**line, "not_startable": "tool"}, {**line, "not_startable": None}]
     file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
-    said = found(OutcomeFile(file, ReadOptions()))
-    assert said["policies"]["always"]["saved"] == 8.0
-    assert said["not_startable"] == {"guesses": 1, "reasons": {"tool": 1}}
+    result = found(OutcomeFile(file, ReadOptions()))
+    assert result["policies"]["always"]["saved"] == 8.0
+    assert result["not_startable"] == {"guesses": 1, "reasons": {"tool": 1}}

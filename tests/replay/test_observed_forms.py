@@ -149,7 +149,7 @@ def test_over_several_files(tmp_path: Path) -> None:
         assert sum(unmapped.duplicates.values()) == 1
 
 
-def test_what_is_inside_a_span_is_no_call_and_spans_only_if_wanted(tmp_path: Path) -> None:
+def test_observations_inside_a_span_are_not_calls_and_spans_only_on_request(tmp_path: Path) -> None:
     spans = (fuse(0, "agent", "SPAN"), *(
         {**each, "type": "SPAN", "parentObservationId": "o0"} for each in FUSE))  # fmt: skip
     runs, unmapped = read(langfuse_runs, tmp_path, lines(*spans))
@@ -254,7 +254,7 @@ def test_a_simulation_that_is_there_twice_counts_once(results: Path, tmp_path: P
     assert unmapped.duplicates == {"files": 1, "simulations": 1}
 
 
-def test_what_else_is_in_a_folder_is_counted(results: Path) -> None:
+def test_other_files_of_a_folder_are_counted(results: Path) -> None:
     (results / "tasks.json").write_text('[{"id": "t0"}]')
     (results / "notes.txt").write_text("no results")
     found, unmapped, _ = taken(results)

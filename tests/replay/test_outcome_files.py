@@ -23,7 +23,7 @@ def outcomes(folder: Path, text: str) -> list[Outcome]:
 @pytest.mark.parametrize(
     ("cell", "reason"), [("tool", "tool"), (" mode ", "mode"), ("", ""), ("NaN", ""), ("  ", "")]
 )
-def test_a_guess_that_could_not_be_started_is_told_by_a_column(
+def test_a_guess_that_could_not_be_started_has_a_column(
     tmp_path: Path, cell: str, reason: str
 ) -> None:
     text = f"{HEADER},not_startable\nrefund,0.9,true,100,50,{cell}\n"
@@ -90,11 +90,11 @@ def test_a_level_of_ones_own_beside_the_context_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["gain", "cost"])
 def test_a_field_of_another_name_is_refused(tmp_path: Path, name: str) -> None:
     line = {key: value for key, value in LINE.items() if key != name}
-    said = rf"{name}_ms is no field of an outcome; did you mean {name}\?"
-    with pytest.raises(OutcomeError, match=f"line 1: {said}"):
+    message = rf"{name}_ms is not a field of an outcome; did you mean {name}\?"
+    with pytest.raises(OutcomeError, match=f"line 1: {message}"):
         outcomes(tmp_path, json.dumps({**line, f"{name}_ms": 100}))
     text = f"{HEADER.replace(name, name + '_ms')}\nrefund,0.9,true,100,50\n"
-    with pytest.raises(OutcomeError, match=f"line 2: {said}"):
+    with pytest.raises(OutcomeError, match=f"line 2: {message}"):
         outcomes(tmp_path, text)
     assert len(outcomes(tmp_path, json.dumps({**LINE, f"{name}_ms": 100}))) == 1
 
@@ -128,11 +128,11 @@ def pairs(names: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "meant"), pairs(NEAR))
 def test_nearly_a_level_is_refused(tmp_path: Path, name: str, meant: str) -> None:
-    said = rf"{name} is no key of the context that counts; did you mean {meant}\?"
-    with pytest.raises(OutcomeError, match=f"line 2: {said}"):
+    message = rf"{name} is not a key of the context that counts; did you mean {meant}\?"
+    with pytest.raises(OutcomeError, match=f"line 2: {message}"):
         read(tmp_path, f"{name},confidence,correct\na,0.9,true\n")
     line = {"confidence": 0.9, "correct": True}
-    with pytest.raises(OutcomeError, match=f"line 1: {said}"):
+    with pytest.raises(OutcomeError, match=f"line 1: {message}"):
         read(tmp_path, json.dumps({**line, "context": {name: "a"}}))
     with pytest.raises(OutcomeError, match=f'{name} belongs in context; .*"{meant}"'):
         read(tmp_path, json.dumps({**line, name: "a", "context": {}}))
@@ -144,18 +144,18 @@ def test_nearly_a_level_is_refused(tmp_path: Path, name: str, meant: str) -> Non
 
 @pytest.mark.parametrize(("name", "meant"), pairs(FIELDS))
 def test_nearly_a_field_is_refused(tmp_path: Path, name: str, meant: str) -> None:
-    said = rf"{name} is no field of an outcome; did you mean {meant}\?"
+    message = rf"{name} is not a field of an outcome; did you mean {meant}\?"
     line: dict[str, Any] = {"confidence": 0.9, "correct": True}
     value = VALUES.get(meant, "w1")
-    with pytest.raises(OutcomeError, match=f"line 1: {said}"):
+    with pytest.raises(OutcomeError, match=f"line 1: {message}"):
         read(tmp_path, json.dumps({**line, "context": {}, name: value}))
-    with pytest.raises(OutcomeError, match=f"line 2: {said}"):
+    with pytest.raises(OutcomeError, match=f"line 2: {message}"):
         read(tmp_path, f"confidence,correct,{name}\n0.9,true,{value}\n")
 
 
 @pytest.mark.parametrize("name", ["Correct", "was_correct"])
 def test_nearly_a_field_that_has_to_be_there_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OutcomeError, match=rf"{name} is no field .* did you mean correct\?"):
+    with pytest.raises(OutcomeError, match=rf"{name} is not a field .* did you mean correct\?"):
         read(tmp_path, f"confidence,{name}\n0.9,true\n")
 
 
@@ -194,7 +194,7 @@ def test_levels_of_ones_own_are_kept_from_near_names_too(
 @pytest.mark.parametrize("name", ["context", "Context"])
 def test_a_context_in_a_cell_is_refused(tmp_path: Path, name: str) -> None:
     text = f'{name},confidence,correct\n"{{""user_id"": ""u""}}",0.9,true\n'
-    with pytest.raises(OutcomeError, match=f"line 2: {name} is taken for no context"):
+    with pytest.raises(OutcomeError, match=f"line 2: {name} is not read as a context"):
         read(tmp_path, text)
 
 
@@ -202,3 +202,11 @@ def test_a_field_within_the_context_is_refused(tmp_path: Path) -> None:
     line = {"confidence": 0.9, "correct": True, "context": {"gain": 5}}
     with pytest.raises(OutcomeError, match="gain belongs beside context, not in it"):
         read(tmp_path, json.dumps(line))
+
+
+def test_a_spreadsheets_date_is_no_time(tmp_path: Path) -> None:
+    line: dict[str, Any] = {"context": {"workflow_type": "a"}, "confidence": 0.9, "correct": True}
+    with pytest.raises(OutcomeError, match=r"at: 45292\.5 is no Unix ms, perhaps a spreadsheet"):
+        read(tmp_path, json.dumps({**line, "at": 45_292.5}))
+    for at in (1, 45_292, 1_760_000_000_000.25):
+        assert read(tmp_path, json.dumps({**line, "at": at}))

@@ -193,7 +193,7 @@ def test_a_pipe_without_a_reader_is_one_clear_line() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        with pytest.raises(CannotWrite, match="its reader has ended"):
+        with pytest.raises(CannotWrite, match="its reader has exited"):
             write_file(f"/dev/fd/{writing}", b"x")
     finally:
         os.close(writing)
@@ -203,14 +203,14 @@ def test_a_pipe_without_a_reader_is_one_clear_line() -> None:
     ("name", "why"),
     [
         ("folder", "it is a folder; name a file in it"),
-        ("none/x", "there is no folder .*none; make it first"),
-        ("file/x", "there is no folder|Not a directory"),
+        ("none/x", ".*none does not exist; create that folder"),
+        ("file/x", "does not exist|Not a directory"),
         ("loop", "Too many levels"),
         ("/dev/fd/987", "Bad file descriptor"),
         ("x" * 300, "File name too long"),
     ],
 )
-def test_what_cannot_be_written_is_said(tmp_path: Path, name: str, why: str) -> None:
+def test_an_output_that_cannot_be_written_is_reported(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
@@ -219,7 +219,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path, name: str, why: str) -> 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
-def test_what_is_read_only_is_said(tmp_path: Path) -> None:
+def test_a_read_only_output_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_text("before")
     file.chmod(0o444)
@@ -236,7 +236,7 @@ def test_what_is_read_only_is_said(tmp_path: Path) -> None:
 def test_a_folder_for_outputs_is_checked_before_the_work(tmp_path: Path) -> None:
     check_folder(tmp_path / "a" / "b")
     (tmp_path / "file").write_text("")
-    with pytest.raises(CannotWrite, match="is no folder"):
+    with pytest.raises(CannotWrite, match="is not a folder"):
         check_folder(tmp_path / "file" / "b")
-    with pytest.raises(CannotWrite, match="is no folder"):
+    with pytest.raises(CannotWrite, match="is not a folder"):
         check_folder(tmp_path / "file")

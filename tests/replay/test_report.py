@@ -26,10 +26,11 @@ from replay.predictions.policy_grid import TooMany, check, chosen, expand
 from replay.predictions.what_if import read_scales
 from replay.results.bootstrap import Bootstrap
 from replay.results.charts import nice_ticks
+from replay.results.conclusion import amount
 from replay.results.csv import write_csv
 from replay.results.experiments import WrongShares, outcome_of, read_arms
 from replay.results.page import page, write_page
-from replay.results.summary import amount, report
+from replay.results.summary import report
 from replay.results.unit_results import unit_sums
 from tests.browsing import look, needs_browser
 
@@ -62,7 +63,7 @@ def test_a_grid_is_expanded() -> None:
 @pytest.mark.parametrize(
     "grid", ["ema", "ema:alpha=.5", "ema:alpha=.1..x3", "ema:alpha=.1..0.5x1", "ema:alpha=a..bx3"]
 )
-def test_a_grid_that_is_none(grid: str) -> None:
+def test_invalid_grids(grid: str) -> None:
     with pytest.raises(ValueError, match="grid"):
         expand(grid)
 
@@ -120,10 +121,10 @@ def test_amounts_are_read_easily(ms: float, text: str) -> None:
 
 
 def test_the_conclusion_names_winner_difference_and_doubt() -> None:
-    said = found()["conclusion"]
-    assert re.match(r"hops would have earned .* more than what was done live", said)
-    assert "95 % interval" in said
-    assert "td, earned" in said
+    sentence = found()["conclusion"]
+    assert re.match(r"hops would have earned .* more than what was done live", sentence)
+    assert "95 % interval" in sentence
+    assert "td, earned" in sentence
 
 
 def test_drift_and_reliability_are_found() -> None:

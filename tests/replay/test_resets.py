@@ -18,7 +18,7 @@ from replay.predictions.notes import Notes
 from replay.predictions.what_if import PayoffScales
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.processing.control_records import record
-from tests.replay.arms import FAST, Told, paths, stream
+from tests.replay.arms import FAST, RecordedAnswers, paths, stream
 from topics.control.messages import Clock, Control, LearnerChoice, Reset
 
 PATTERNS = ("*", "workflow_type=a", "domain=d", "workflow_type=b/user_id=*", "workflow_type=z")
@@ -29,8 +29,8 @@ PATTERNS = ("*", "workflow_type=a", "domain=d", "workflow_type=b/user_id=*", "wo
 def test_arms_forget_what_a_pattern_holds_for_and_nothing_else(
     events: list[tuple[tuple[str, str | None, str], Outcome]], resets: list[tuple[int, str]]
 ) -> None:
-    told = Told()
-    judge = BacktestEngine({name: policy(name) for name in FAST}, observer=told)
+    recorded = RecordedAnswers()
+    judge = BacktestEngine({name: policy(name) for name in FAST}, observer=recorded)
     replays = {name: ReferenceReplay(policy(name)) for name in FAST}
     expected: dict[str, list[float]] = {name: [] for name in FAST}
     for number, (where, outcome) in enumerate(events):
@@ -44,7 +44,7 @@ def test_arms_forget_what_a_pattern_holds_for_and_nothing_else(
             replay.learn(paths(where), outcome)
         judge.judge(judge.chain("t", paths(where)), outcome, 0)
     judge.flush()
-    assert told.thresholds == expected
+    assert recorded.thresholds == expected
 
 
 def walked(*log: Any, stamp: int = NOW) -> list[float]:
@@ -52,8 +52,8 @@ def walked(*log: Any, stamp: int = NOW) -> list[float]:
 
     `stamp`: the Kafka timestamp of every record.
     """
-    told = Told()
-    judge = BacktestEngine({"td": policy("td")}, observer=told)
+    recorded = RecordedAnswers()
+    judge = BacktestEngine({"td": policy("td")}, observer=recorded)
     joiner = PredictionJoiner(0, 1, EPOCH, judge, ("domain",), Filter(), PayoffScales())
     notes = Notes()
     for offset, each in enumerate(log):
@@ -65,7 +65,7 @@ def walked(*log: Any, stamp: int = NOW) -> list[float]:
         joiner.take(batch, notes)
     joiner.end(notes)
     assert notes.refused == 0
-    return told.thresholds["td"]
+    return recorded.thresholds["td"]
 
 
 def reset(at: int = NOW, **fields: Any) -> Reset:
@@ -82,7 +82,7 @@ def test_a_reset_on_the_log_is_followed_once() -> None:
 
 
 @pytest.mark.parametrize("learner", ["hops", "never"])
-def test_who_learned_live_is_nothing_to_an_arm(learner: str) -> None:
+def test_the_live_learner_does_not_matter_to_an_arm(learner: str) -> None:
     choice = LearnerChoice("c1", NOW, "*", learner)
     events = [judged(False)] * 4
     assert walked(choice, *events) == walked(*events)
@@ -90,7 +90,7 @@ def test_who_learned_live_is_nothing_to_an_arm(learner: str) -> None:
 
 
 def test_a_backtest_follows_clock_records() -> None:
-    """A guess whose end comes after a foreign event from the future is judged all the same."""
+    """A guess whose end comes after a foreign event from the future is still judged."""
     opened = start(timestamp=NOW, workflow_id="slow")
     done = event(timestamp=NOW + 9, workflow_id="slow", task_id="t1", tool_id="search")
     fast = judged(timestamp=NOW + 3_600_000)

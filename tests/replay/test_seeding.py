@@ -15,6 +15,7 @@ from processing.contexts.thresholds import threshold_from_row
 from processing.state.rows import CONTEXT, is_deleted
 from replay.log.live_table import TablePartition
 from replay.rebuild.learned_state_file import learned_lines, read_learned
+from replay.rebuild.newer_learning import NewerLearning, newer_learning
 from replay.rebuild.seed_rehearsal import rehearse, seeds_of
 from tests.processing.building import EPOCH, NOW, Table, context, judged, reasons
 from tests.processing.control_records import EVERY, record, run
@@ -93,6 +94,34 @@ def test_a_round_trip_after_a_reset(tmp_path: Path) -> None:
     assert answers(imported(file, gone)[0]) == before
 
 
+def newer(file: Path, table: Table) -> NewerLearning:
+    return newer_learning({0: TablePartition(dict(table))}, read_learned(file)[1])
+
+
+def test_an_import_reports_newer_learning_that_it_discards(tmp_path: Path) -> None:
+    """An outcome counts once, though the contexts of type, domain and user learn from it."""
+    table = learned()
+    file = exported(table, tmp_path)
+    contexts = len(read_learned(file)[1])
+    assert newer(file, table) == (0, 0)
+    assert newer(file, {}) == (0, 0)
+    restored, _ = imported(file)
+    assert newer(file, restored) == (0, 0)
+
+    data = {"context": {"domain": "retail"}, "prediction": {"was_correct": True}, "result": RESULT}
+    later = [
+        judged(timestamp=NOW + n, confidence=0.8, data=data, user_id="alice") for n in range(7)
+    ]
+    continued, _ = run(*later, table=dict(restored))
+    found = newer(file, continued)
+    assert found == (contexts, 7)
+    assert str(found) == (
+        f"overwrites newer learning of {contexts} contexts: from 7 outcomes that the file lacks"
+    )
+    another_log, _ = run(*later)
+    assert newer(file, another_log) == (contexts, 7)
+
+
 def test_an_export_of_old_is_imported_as_before(tmp_path: Path) -> None:
     file = exported(learned(), tmp_path)
     header, *lines = map(orjson.loads, file.read_bytes().splitlines())
@@ -109,7 +138,7 @@ def test_an_export_of_old_is_imported_as_before(tmp_path: Path) -> None:
     assert (row.outcomes, row.at, row.gain, sum(row.counts)) == (60, NOW + 5, 0.0, 0)
 
 
-def test_what_was_idle_too_long_begins_with_the_import(tmp_path: Path) -> None:
+def test_contexts_idle_too_long_begin_with_the_import(tmp_path: Path) -> None:
     month = 30 * 86_400_000
     after, _ = imported(exported(learned(NOW - month - 1_000), tmp_path))
     assert {each.at for each in answers(after).values()} == {NOW + 5}
@@ -118,19 +147,19 @@ def test_what_was_idle_too_long_begins_with_the_import(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("counts", "message"),
     [
         ((1, 2), "there are 13 of a context, not 2"),
         ((4, 0, 0, 0, 30, 20, *[0] * 7), "do not add up"),
         ((10, 11, 0, 0, 30, 20, *[0] * 7), "more were right than there were"),
     ],
 )
-def test_counts_that_cannot_be_are_a_dead_letter(counts: tuple[int, ...], said: str) -> None:
+def test_counts_that_cannot_be_are_a_dead_letter(counts: tuple[int, ...], message: str) -> None:
     td = policy("td")
     seeded = Seeded("td", td.version, td.initial(), 40, EVERY, 30, 20, NOW, counts=counts)
     _, commit = run(record(Seed("s1", NOW, "acme", 0, (seeded,))))
     (reason,) = reasons(commit)
-    assert said in reason
+    assert message in reason
 
 
 def test_a_file_with_a_state_that_cannot_be_names_the_context_and_the_reason(

@@ -27,18 +27,18 @@ def pair(name: str, value: Any) -> dict[str, Any]:
     return {"key": name, "value": {kind: value}}
 
 
-def span(number: int, name: str, said: dict[str, Any], **more: Any) -> dict[str, Any]:
+def span(number: int, name: str, fields: dict[str, Any], **more: Any) -> dict[str, Any]:
     begin = T + 2 * number
     return {
         "traceId": TRACE, "spanId": f"eee19b7ec3c1b1{number:02x}", "name": name, "kind": 1,
         "startTimeUnixNano": f"{begin}000000000", "endTimeUnixNano": f"{begin + 1}000000000",
-        "attributes": [pair(*each) for each in said.items()], "status": {}, **more,
+        "attributes": [pair(*each) for each in fields.items()], "status": {}, **more,
     }  # fmt: skip
 
 
 def call(number: int, tool: str, **more: Any) -> dict[str, Any]:
-    said = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
-    return span(number, f"execute_tool {tool}", {**said, **more.pop("said", {})}, **more)
+    fields = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
+    return span(number, f"execute_tool {tool}", {**fields, **more.pop("fields", {})}, **more)
 
 
 def group(*spans: dict[str, Any], scope: str = "scopeSpans") -> dict[str, Any]:
@@ -66,7 +66,7 @@ def tools(runs: list[Run]) -> list[list[str]]:
     return [[step["tool"] for step in run["steps"]] for run in runs]
 
 
-TOLD: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
+CALLS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
     "GenAI": lambda t: (f"execute_tool {t}", {"gen_ai.operation.name": "execute_tool",
                                               "gen_ai.tool.name": t}),
     "GenAI by its name alone": lambda t: (f"execute_tool {t}", {}),
@@ -97,16 +97,16 @@ TOLD: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", TOLD)
+@pytest.mark.parametrize("how", CALLS)
 def test_calls_of_every_instrumentation(how: str, tmp_path: Path) -> None:
-    spans = [span(n, *TOLD[how](tool)) for n, tool in enumerate(("search", "buy"))]
+    spans = [span(n, *CALLS[how](tool)) for n, tool in enumerate(("search", "buy"))]
     runs, unmapped = imported(tmp_path, document(*spans))
     assert tools(runs) == [["search", "buy"]]
     assert not unmapped.counts
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "fields"),
     [
         ("chat gpt", {"gen_ai.operation.name": "chat", "gen_ai.tool.name": "x"}),
         ("agent", {"openinference.span.kind": "AGENT", "tool.name": "x"}),
@@ -118,10 +118,10 @@ def test_calls_of_every_instrumentation(how: str, tmp_path: Path) -> None:
         ("running tools", {"tools": ["search"]}),
     ],
 )
-def test_what_is_no_call(name: str, said: dict[str, Any], tmp_path: Path) -> None:
+def test_spans_that_are_not_calls(name: str, fields: dict[str, Any], tmp_path: Path) -> None:
     other = {**span(9, name, {}), "attributes": [
         {"key": k, "value": {"arrayValue": v} if isinstance(v, list) else {"stringValue": v}}
-        for k, v in said.items()]}  # fmt: skip
+        for k, v in fields.items()]}  # fmt: skip
     runs, unmapped = imported(tmp_path, document(call(1, "search"), other))
     assert tools(runs) == [["search"]]
     assert unmapped.counts == {"spans that execute no tool": 1}
@@ -216,9 +216,9 @@ def test_every_form_of_the_same_calls(how: str, tmp_path: Path) -> None:
     [
         {"status": {"code": 2}},
         {"status": {"code": "STATUS_CODE_ERROR"}},
-        {"status": {"message": "no"}, "said": {"error.type": "timeout"}},
-        {"said": {"otel.status_code": "ERROR"}},
-        {"said": {"error": True}},
+        {"status": {"message": "no"}, "fields": {"error.type": "timeout"}},
+        {"fields": {"otel.status_code": "ERROR"}},
+        {"fields": {"error": True}},
     ],
 )
 def test_calls_that_failed(failed: dict[str, Any], tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_calls_that_failed(failed: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("files", [1, 2])
-def test_what_is_exported_twice_counts_once(files: int, tmp_path: Path) -> None:
+def test_spans_exported_twice_count_once(files: int, tmp_path: Path) -> None:
     ended, open_ = call(1, "search"), {**call(1, "search"), "endTimeUnixNano": "0"}
     for first, second in ((ended, ended), (open_, ended), (ended, open_)):
         content = [document(first, call(2, "buy")), document(second)]
@@ -242,9 +242,9 @@ def test_the_calls_of_a_trace_may_be_in_several_files(tmp_path: Path) -> None:
     assert tools(runs) == [["search", "buy"]]
 
 
-def inside(number: int, of: int, tool: str, said: dict[str, Any] | None = None) -> dict[str, Any]:
+def inside(number: int, of: int, tool: str, fields: dict[str, Any] | None = None) -> dict[str, Any]:
     """A call of a tool server, during another span."""
-    own = {"mcp.method.name": "tools/call", "gen_ai.tool.name": tool} if said is None else said
+    own = {"mcp.method.name": "tools/call", "gen_ai.tool.name": tool} if fields is None else fields
     made = span(number, f"tools/call {tool}", own, parentSpanId=f"eee19b7ec3c1b1{of:02x}")
     begin = T + 2 * of
     return {
@@ -268,7 +268,7 @@ TWICE = {
         [call(1, "shop.search"), inside(9, 1, "search", {**CALLED, "gen_ai.tool.name": "search"})],
         ["shop.search"]),
     "two instrumentations, side by side": (
-        [call(1, "search", said={"gen_ai.tool.call.id": "c1"}),
+        [call(1, "search", fields={"gen_ai.tool.call.id": "c1"}),
          {**inside(9, 1, "search", {"openinference.span.kind": "TOOL", "tool.name": "search",
                                     "tool_call.id": "c1"}), "parentSpanId": ""}], ["search"]),
     "the server alone": ([inside(8, 7, "search"), inside(9, 8, "search")], ["search"]),
@@ -279,12 +279,41 @@ TWICE = {
         [call(1, "ask"), inside(8, 1, "", AGENT),
          inside(9, 8, "ask", {**CALLED, "gen_ai.tool.name": "ask"})], ["ask", "ask"]),
     "one id, one after the other": (
-        [call(1, "search", said={"gen_ai.tool.call.id": "c1"}),
-         call(2, "search", said={"gen_ai.tool.call.id": "c1"})], ["search", "search"]),
+        [call(1, "search", fields={"gen_ai.tool.call.id": "c1"}),
+         call(2, "search", fields={"gen_ai.tool.call.id": "c1"})], ["search", "search"]),
     "the sum of calls side by side": (
         [call(1, "search"),
          span(2, "execute_tool (merged)", {**CALLED, "gen_ai.tool.name": "(merged tools)"})],
         ["search"]),
+}  # fmt: skip
+
+
+def nested(number: int, of: int, given: str = "", id: str = "") -> dict[str, Any]:
+    """A call of `task` by `task`."""
+    fields = {**CALLED, "gen_ai.tool.name": "task", "gen_ai.tool.call.id": id,
+              "gen_ai.tool.call.arguments": given and f'{{"p": "{given}"}}'}  # fmt: skip
+    return inside(number, of, "task", {name: value for name, value in fields.items() if value})
+
+
+def outer(given: str = "", id: str = "") -> dict[str, Any]:
+    own = {"gen_ai.tool.call.id": id, "gen_ai.tool.call.arguments": given and f'{{"p": "{given}"}}'}
+    return call(1, "task", fields={name: value for name, value in own.items() if value})
+
+
+TWICE |= {
+    "other arguments": (
+        [outer("o"), nested(8, 1, "i1"), nested(9, 1, "i2")], ["task", "task", "task"]),
+    "other ids": ([outer(id="a"), nested(8, 1, id="b"), nested(9, 1, id="c")], ["task"] * 3),
+    "one of two calls inside": ([outer("o"), nested(8, 1), nested(9, 1)], ["task"] * 2),
+    "the one that has the arguments": (
+        [outer("o"), nested(8, 1), nested(9, 1, "o"), nested(7, 9, "other")], ["task"] * 3),
+    "two views with the call's id": (
+        [outer(id="a"), nested(8, 1, id="a"), nested(9, 1, id="a")], ["task"]),
+    "arguments that differ two levels up": (
+        [outer("o"), nested(8, 1), nested(9, 8, "i")], ["task"] * 2),
+    "each in the other": ([nested(1, 2), nested(2, 1)], ["task"]),
+    "each in the other, with other arguments": (
+        [nested(1, 2, "a"), nested(2, 1, "b")], ["task"] * 2),
 }  # fmt: skip
 
 
@@ -307,10 +336,10 @@ def test_spans_that_are_each_others_parents_end(tmp_path: Path) -> None:
 )
 def test_a_conversation_over_several_traces_is_one_run(key: str, tmp_path: Path) -> None:
     spans = [
-        {**call(2, "buy", said={key: "c1"}), "traceId": "2" * 32},
+        {**call(2, "buy", fields={key: "c1"}), "traceId": "2" * 32},
         {**call(1, "search"), "traceId": "1" * 32},
         {**span(0, "invoke_agent", {**AGENT, key: "c1"}), "traceId": "1" * 32},
-        {**call(3, "other", said={key: "c2"}), "traceId": "3" * 32},
+        {**call(3, "other", fields={key: "c2"}), "traceId": "3" * 32},
         {**call(4, "alone"), "traceId": "4" * 32},
     ]
     runs, _ = imported(tmp_path, document(*spans))
@@ -319,12 +348,30 @@ def test_a_conversation_over_several_traces_is_one_run(key: str, tmp_path: Path)
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("value", [{"intValue": "42"}, {"stringValue": "42"}])
+def test_a_conversation_id_may_be_an_integer(tmp_path: Path, value: dict[str, str]) -> None:
+    spans = [
+        {**call(number, tool), "traceId": f"{number}" * 32}
+        for number, tool in ((1, "search"), (2, "buy"))
+    ]
+    for each in spans:
+        each["attributes"] = [
+            *each["attributes"],
+            {"key": "gen_ai.conversation.id", "value": value},
+        ]
+    (run,) = imported(tmp_path, document(*spans))[0]
+    assert (run["task_id"], tools([run])) == ("42", [["search", "buy"]])
+
+
 @pytest.mark.parametrize("key", ["user.id", "enduser.id", "langfuse.user.id"])
 def test_a_conversation_id_of_two_users_is_two_runs(key: str, tmp_path: Path) -> None:
     """Also where another span of the trace than the call names the user."""
     spans = [
-        {**call(1, "search", said={"gen_ai.conversation.id": "c", key: "u1"}), "traceId": "1" * 32},
-        {**call(2, "buy", said={"gen_ai.conversation.id": "c"}), "traceId": "2" * 32},
+        {
+            **call(1, "search", fields={"gen_ai.conversation.id": "c", key: "u1"}),
+            "traceId": "1" * 32,
+        },
+        {**call(2, "buy", fields={"gen_ai.conversation.id": "c"}), "traceId": "2" * 32},
         {**span(0, "invoke_agent", {**AGENT, key: "u2"}), "traceId": "2" * 32},
     ]
     runs, _ = imported(tmp_path, document(*spans))
@@ -333,22 +380,21 @@ def test_a_conversation_id_of_two_users_is_two_runs(key: str, tmp_path: Path) ->
 
 
 def test_a_trace_of_several_conversations_is_a_run_by_itself(tmp_path: Path) -> None:
-    spans = [call(n, f"t{n}", said={"gen_ai.conversation.id": f"c{n}"}) for n in range(2)]
+    spans = [call(n, f"t{n}", fields={"gen_ai.conversation.id": f"c{n}"}) for n in range(2)]
     (run,), _ = imported(tmp_path, document(*spans))
     assert run["task_id"] == TRACE
 
 
 @pytest.mark.parametrize("end", ["1", str((T + 1) * 10**9), "-5", "no", None, {"a": 1}, 10**40])
-def test_an_end_that_is_none_is_not_known(end: Any, tmp_path: Path) -> None:
+def test_an_invalid_end_is_unknown(end: Any, tmp_path: Path) -> None:
     (run,), unmapped = imported(tmp_path, document({**call(1, "search"), "endTimeUnixNano": end}))
-    assert run["steps"] == [
-        {"tool": "search", "called_at": (T + 2) * 1000, "returned_at": None, "error": False}
-    ]
+    (step,) = run["steps"]
+    assert (step["called_at"], step["returned_at"]) == ((T + 2) * 1000, None)
     before = end in ("1", str((T + 1) * 10**9))
     assert unmapped.counts["ends of tool spans before their start"] == before
 
 
-def test_what_is_cut_in_the_middle_is_said(tmp_path: Path) -> None:
+def test_a_cut_file_is_reported(tmp_path: Path) -> None:
     whole = json.dumps(document(*STANDARD))
-    with pytest.raises(NotOfThisForm, match="lines that are no JSON"):
+    with pytest.raises(NotOfThisForm, match="lines that are not JSON"):
         imported(tmp_path, whole[: len(whole) // 2])

@@ -1,4 +1,4 @@
-"""What retention takes, also while it is read: said, and nothing else is lost with it."""
+"""Records that retention deletes, also during a read, are reported, and no others are lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kafka(addresses: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def fill(kafka: str, partition: int, count: int = RECORDS) -> None:
-    """Add records that are no events: what is in them is nothing to who reads them."""
+    """Add records that are not events, which readers ignore."""
     asyncio.run(produce(kafka, ((partition, b"k", b"x" * BYTES) for _ in range(count))))
 
 
@@ -81,7 +81,7 @@ class Truncating(BrokerSource):
                 asyncio.run(delete(self.kafka, unit, TAKEN))
 
 
-def test_a_history_goes_on_behind_what_was_taken_and_says_so(kafka: str) -> None:
+def test_a_history_continues_behind_deleted_records_and_reports_them(kafka: str) -> None:
     fill(kafka, MID_READ)
     history, notes = Truncating(kafka, only(MID_READ)), Notes()
     found = list(history.batches(MID_READ, notes))
@@ -105,7 +105,7 @@ def test_a_backtest_goes_on(kafka: str) -> None:
     assert f"to {TAKEN - 1} were taken by retention" in warning
 
 
-def test_what_must_be_whole_ends_with_where_to_begin(kafka: str) -> None:
+def test_a_history_that_must_be_complete_fails_with_where_to_begin(kafka: str) -> None:
     fill(kafka, WHOLE)
     history = Truncating(kafka, only(WHOLE, whole=True))
     with pytest.raises(LogTruncated, match=f"--from-offset {WHOLE}:{TAKEN}") as caught:
@@ -156,7 +156,7 @@ def test_records_are_read_from_where_they_are(kafka: str) -> None:
         asyncio.run(read({BESIDE: RECORDS + 5}, {BESIDE: RECORDS + 9}))
 
 
-def test_who_follows_without_end_goes_on_with_the_oldest(kafka: str) -> None:
+def test_a_follower_continues_with_the_oldest_record(kafka: str) -> None:
     fill(kafka, QUIET)
     asyncio.run(delete(kafka, QUIET, TAKEN))
 
@@ -171,18 +171,18 @@ def test_who_follows_without_end_goes_on_with_the_oldest(kafka: str) -> None:
 
 
 @pytest.fixture
-def said(kafka: str) -> Callable[[TimeRange, int], list[str]]:
-    def said(span: TimeRange, partition: int) -> list[str]:
+def warnings_of(kafka: str) -> Callable[[TimeRange, int], list[str]]:
+    def warnings_of(span: TimeRange, partition: int) -> list[str]:
         notes = Notes()
         history = BrokerSource(kafka, ReadOptions(range=span))
         list(history.batches(partition, notes))
         return notes.warnings
 
-    return said
+    return warnings_of
 
 
-def test_a_beginning_that_was_taken_is_said_without_being_asked_for(
-    kafka: str, said: Callable[[TimeRange, int], list[str]]
+def test_a_deleted_beginning_is_reported_unasked(
+    kafka: str, warnings_of: Callable[[TimeRange, int], list[str]]
 ) -> None:
     fill(kafka, EMPTIED, 10)
     asyncio.run(delete(kafka, EMPTIED, 4))
@@ -193,25 +193,25 @@ def test_a_beginning_that_was_taken_is_said_without_being_asked_for(
     begins = f"partition {EMPTIED} begins at offset 4: retention has taken the 4 before it"
     archive = "; the archive in Postgres may have them (--source archive)"
     timed = f"{begins}, of which some may be in the range of time{archive}"
-    assert said(TimeRange(), EMPTIED) == [begins + archive]
-    assert said(TimeRange(end={EMPTIED: 2}), EMPTIED) == [
+    assert warnings_of(TimeRange(), EMPTIED) == [begins + archive]
+    assert warnings_of(TimeRange(end={EMPTIED: 2}), EMPTIED) == [
         f"{begins.replace('the 4', 'the 2')}{archive}"
     ]
-    assert said(TimeRange(since=first - 1000), EMPTIED) == [timed]
-    assert said(TimeRange(until=last + 1000), EMPTIED) == [timed]
-    assert said(TimeRange(begin={EMPTIED: 4}), EMPTIED) == []
+    assert warnings_of(TimeRange(since=first - 1000), EMPTIED) == [timed]
+    assert warnings_of(TimeRange(until=last + 1000), EMPTIED) == [timed]
+    assert warnings_of(TimeRange(begin={EMPTIED: 4}), EMPTIED) == []
     asyncio.run(asyncio.sleep(0.01))  # or what comes next may be of the same millisecond
     fill(kafka, EMPTIED, 1)
-    assert said(TimeRange(since=last + 1), EMPTIED) == []
+    assert warnings_of(TimeRange(since=last + 1), EMPTIED) == []
 
 
-def test_a_partition_of_which_nothing_is_left_is_said_too(
-    kafka: str, said: Callable[[TimeRange, int], list[str]]
+def test_an_emptied_partition_is_reported_too(
+    kafka: str, warnings_of: Callable[[TimeRange, int], list[str]]
 ) -> None:
     fill(kafka, EMPTIED, 1)
     end = asyncio.run(all_taken(kafka, EMPTIED))
     fill(kafka, QUIET, 1)
-    [warning] = said(TimeRange(), EMPTIED)
+    [warning] = warnings_of(TimeRange(), EMPTIED)
     assert warning.startswith(f"partition {EMPTIED} begins at offset {end}: retention has taken")
     work = Backtest(BrokerSource(kafka, ReadOptions()), named(["td"]))
     units = run_backtest(work, lambda _: None, processes=1)

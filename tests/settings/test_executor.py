@@ -1,4 +1,4 @@
-"""What executors would refuse in the environment is told, for each variable by the client."""
+"""Settings that executors would refuse are reported, for each variable by the client."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_every_variable_is_checked() -> None:
 )
 def test_refused_values(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
-    (said,) = refused()
-    assert variable in said
-    assert value in said or value.lower() in said
+    (message,) = refused()
+    assert variable in message
+    assert value in message or value.lower() in message
     ended = CliRunner().invoke(app, ["config", "show", "--json"])
     assert (ended.exit_code, ended.stdout) == (1, "")
-    assert ended.stderr == f"error: {said}\n"
+    assert ended.stderr == f"error: {message}\n"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_precedence_of_an_address(
         return str(getattr(read_settings(**flags), name))
 
     default = str(getattr(Settings(), name))
-    assert read() == default, "another directory's stack is nobody's"
+    assert read() == default, "another directory's stack is not used"
     assert read(data=running) == getattr(STACK, name)
     monkeypatch.setenv(f"HEADSTART_{name.upper()}", "from-environment:1")
     assert read(data=running) == "from-environment:1"

@@ -77,15 +77,15 @@ def shrunk(plan: Schedule) -> Schedule:
 
 def many(begins: range | Iterator[int]) -> int:
     """Run chunks of seeds; print progress and every failing seed."""
-    total, begun, said = Tally(), time.monotonic(), time.monotonic()
+    total, begun, reported_at = Tally(), time.monotonic(), time.monotonic()
     for tally in run_chunks(begins):
         total.add(tally)
         for seed, wrong in tally.failed.items():
             print(schedule_of(seed), *(f"WRONG: {what}" for what in wrong[:5]), sep="\n")
             print(f"replay: python -m tests.simulation --seed {seed}", flush=True)
-        if time.monotonic() - said > PROGRESS_S:
-            said = time.monotonic()
-            rate = total.schedules / (said - begun)
+        if time.monotonic() - reported_at > PROGRESS_S:
+            reported_at = time.monotonic()
+            rate = total.schedules / (reported_at - begun)
             print(f"{total.schedules:,} schedules, {rate:.0f}/s, {len(total.failed)} failed",
                   file=sys.stderr, flush=True)  # fmt: skip
     seconds = round(time.monotonic() - begun, 1)
@@ -100,8 +100,8 @@ def controls(most: int) -> int:
     """Print the first seed that fails without each rule."""
     for rule, tally in first_failures(RULES, most):
         found = next(iter(tally.failed.items()), None)
-        told = f"not in {most}" if found is None else f"{found[0]:6}  {found[1][0][:110]}"
-        print(f"{rule:38} {told}", flush=True)
+        text = f"not in {most}" if found is None else f"{found[0]:6}  {found[1][0][:110]}"
+        print(f"{rule:38} {text}", flush=True)
     return 0
 
 

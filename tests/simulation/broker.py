@@ -19,7 +19,7 @@ PARTITIONS: Final = 2
 COMPACTION_LAG_S: Final = 120.0
 """How long compaction leaves a record alone, in the world's seconds: four rounds of tidying."""
 RETENTION_S: Final = 60.0
-"""The youngest that retention takes: longer than anybody lags who does not know that he is late."""
+"""The youngest that retention takes: longer than the lag of a worker that is late unknowingly."""
 SESSION_S: Final = 10.0
 HEARTBEAT_S: Final = 2.0
 
@@ -208,7 +208,7 @@ def batch_of(
 
 
 class Group:
-    """One consumer group: who is in it, and who owns what, by generation."""
+    """One consumer group: its members and their partitions, by generation."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -230,7 +230,7 @@ class Group:
                 return answer
 
     def leave(self, process: Process) -> None:
-        """Forget a member, which stopped or was not heard of for its session."""
+        """Remove a member that stopped, or sent no heartbeat for its session."""
         if self.members.get(process.name) is process:
             del self.members[process.name]
             if self.members:
@@ -240,14 +240,14 @@ class Group:
         self._share_out()
 
     def rebalance(self) -> None:
-        """Have every member join again; each hears of it with its next heartbeat."""
+        """Have every member join again; each is notified with its next heartbeat."""
         self.preparing = True
         for member in self.members.values():
             if member not in self._joining:
-                member.world.later(self._chance.uniform(0, HEARTBEAT_S), member.hear)
+                member.world.later(self._chance.uniform(0, HEARTBEAT_S), member.on_heartbeat)
 
     def holds(self, process: Process, generation: int) -> bool:
-        """Return whether a process is a member in this generation, with nothing to be told."""
+        """Return whether a process is a member in this generation, with no pending notification."""
         member = self.members.get(process.name) is process
         return member and not self.preparing and generation == self.generation
 

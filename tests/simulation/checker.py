@@ -70,7 +70,7 @@ def differences(world: World) -> Iterator[str]:
         if found is not None and orjson.loads(found[1]).get("deleted"):
             found = None
         if found != wanted:
-            yield f"redis: {place} is {found}, the table says {wanted}"
+            yield f"redis: {place} is {found}, the table has {wanted}"
 
 
 def live(rows: Mapping[bytes, bytes]) -> Rows:
@@ -120,7 +120,7 @@ def _stored(world: World) -> Iterator[str]:
 def _counts(world: World, partition: int, rows: Rows) -> Iterator[str]:
     """Compare outcomes per context with what was emitted, by a count of its own."""
     if not world.orderly and world.schedule.most_contexts < 1_000:
-        return  # which contexts went depends on joins that nobody can tell
+        return  # which contexts were evicted depends on joins that cannot be known
     wanted = counted(world, partition)
     for key, row in rows.items():
         if key.startswith(CONTEXT) and (JOINED.encode() not in key or world.orderly):
@@ -134,7 +134,7 @@ def _counts(world: World, partition: int, rows: Rows) -> Iterator[str]:
 
 
 def _clocks(world: World, partition: int, rows: Rows) -> Iterator[str]:
-    """Compare with what a plain pass gives, had nobody's clock been wrong."""
+    """Compare with what a plain pass gives if no clock had been wrong."""
     if any(isinstance(fault, Rebuild) for fault in world.schedule.faults):
         return  # its staged rows are of the log as it is
     right = live(followed(world, partition, change=partial(clocks.righted, world)).table)
@@ -142,14 +142,14 @@ def _clocks(world: World, partition: int, rows: Rows) -> Iterator[str]:
 
 
 def _learners(world: World, partition: int, rows: Rows) -> Iterator[str]:
-    """Compare who learned in each context last with what was chosen before that in the log."""
+    """Compare the last learner of each context with the choice before that in the log."""
     chosen: list[tuple[int, dict[str, Any]]] = []
     for record in world.broker.logs[EVENTS.name][partition].everything:
         signed = dict(record.headers).get(SIGNATURE_HEADER)
-        said = orjson.loads(record.value or b"{}") if signed else {}
+        fields = orjson.loads(record.value or b"{}") if signed else {}
         genuine = signed == signature(record.value or b"", OPERATORS_KEY)
-        if genuine and said["kind"] == "learner":
-            chosen.append((record.offset, said))
+        if genuine and fields["kind"] == "learner":
+            chosen.append((record.offset, fields))
     for key, row in rows.items():
         if key[:1] != CONTEXT or world.past:  # what was chosen in an earlier log holds on
             continue
@@ -185,25 +185,25 @@ def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
     for record in world.broker.logs[THRESHOLDS.name][partition].records:
         if record.value is None:
             continue
-        said = orjson.loads(record.value)
-        place = (said["tenant"], said["path"])
+        fields = orjson.loads(record.value)
+        place = (fields["tenant"], fields["path"])
         known = newest.get(place)
-        version = (said["epoch"], said["offset"])
+        version = (fields["epoch"], fields["offset"])
         if known is None or version >= (known["epoch"], known["offset"]):
-            newest[place] = said
+            newest[place] = fields
     for key, row in rows.items():
         if is_published(partition, key):
             right = threshold_from_row(key, row)
-            said = newest.get((right.tenant, right.path), {})
-            answer = (said.get("speculate"), said.get("suggest"))
+            fields = newest.get((right.tenant, right.path), {})
+            answer = (fields.get("speculate"), fields.get("suggest"))
             if (
                 answer != (right.speculate, right.suggest)
-                or bool(said.get("deleted")) != right.deleted
+                or bool(fields.get("deleted")) != right.deleted
             ):
-                yield f"announced: {key!r} as {answer}, the table says {right.speculate}"
-    for (tenant, path), said in newest.items():
+                yield f"announced: {key!r} as {answer}, the table has {right.speculate}"
+    for (tenant, path), fields in newest.items():
         key = default_key(tenant) if path == DEFAULT_PATH else context_key(tenant, path)
-        if key not in rows and not said.get("deleted"):
+        if key not in rows and not fields.get("deleted"):
             yield f"announced: {path!r} of {tenant}, which has gone"
 
 

@@ -123,7 +123,7 @@ class Producer:
     def _control(self, record: OutgoingRecord) -> None:
         world = self._process.world
         if world.recreating:
-            raise BrokerAway("the broker is being created anew")
+            raise BrokerAway("the broker is being recreated")
         rows = [(record.key, record.value)]
         now_ms = world.wall_ms() + world.skews.get(self._process.name, 0)
         self._broker.append(
@@ -204,8 +204,8 @@ class Alive:
     def check(self) -> None:
         process = OWNER.get()
         if process is not None and process.stalled > STALL_S:
-            process.world.note(f"{process.name} notices that it stood still")
-            process.kill("stood still")
+            process.world.note(f"{process.name} notices that it was suspended")
+            process.kill("was suspended")
             raise Ended
 
 

@@ -1,7 +1,7 @@
 """Producers whose clocks are wrong, and what must be the same as if they were right.
 
 The log that a run leaves is applied once more with the timestamps that a right clock would have
-given: the rows must be the same, but for what time within a tick a context's newest outcome says.
+given: the rows must be the same, except the time within a tick of a context's newest outcome.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def write(world: World, fault: Stranger) -> None:
         event = _event(world, key)
         fields, now_ms = orjson.loads(event.value), world.wall_ms()
         right = orjson.dumps({**fields, "timestamp": now_ms})
-        said = now_ms + _AHEAD[fault.clock]
+        sent_ms = now_ms + _AHEAD[fault.clock]
         timestamp = now_ms
         if fault.clock == "seconds":
-            said //= 1000
+            sent_ms //= 1000
         elif fault.clock == "future":
-            timestamp = said
-        value = orjson.dumps({**fields, "timestamp": said})
+            timestamp = sent_ms
+        value = orjson.dumps({**fields, "timestamp": sent_ms})
         place = partition_for(*key, PARTITIONS)
         world.append_record(place, event_key(*key), value, timestamp=timestamp)
         if fault.clock == "seconds":
@@ -120,7 +120,7 @@ def _to_the_tick(raw: bytes) -> bytes:
 
 
 class Reference:
-    """What time it is for a partition, worked out anew each time from all that was said."""
+    """The time of a partition, computed each time from all clock records."""
 
     def __init__(self) -> None:
         self.now = self.began = 0
@@ -134,7 +134,7 @@ class Reference:
         if not self.began:
             self.now = max(self.now, at)
 
-    def said(self, at: int, step: int) -> None:
+    def clock_record(self, at: int, step: int) -> None:
         """Take in a clock record."""
         at -= at % TICK_MS
         if not self.began:
@@ -168,7 +168,7 @@ class Reference:
         return [gap for gap in gaps if self.now - gap[1] <= 10 * (gap[1] - gap[0])]
 
     def arrival(self, at: int) -> int:
-        """Return when a thing arrived that says `at`."""
+        """Return when an item of the time `at` arrived."""
         return self.now if self.began else at
 
     def newest(self, at: int) -> int:
@@ -179,5 +179,5 @@ class Reference:
 
 
 def signed_clock(record: Record) -> dict[str, Any] | None:
-    """Return what a clock record says; None where it is none."""
+    """Return the time of a clock record; None for any other record."""
     return orjson.loads(record.value or b"{}") if is_clock(record) else None

@@ -31,12 +31,12 @@ def _both(*patches: Patches) -> Iterator[None]:
 
 
 def a_choice_is_a_row() -> Patches:
-    """What an operator chose is in the table, for whoever takes the partition over."""
+    """An operator's choice is in the table, for the next owner of the partition."""
     return patch.object(LearnerAssignments, "drain", lambda _: [])
 
 
 def a_weighing_is_a_row() -> Patches:
-    """Who is weighed down, and whose turn it is, is in the table for the next owner."""
+    """Downweighted users, and their positions, are in the table for the next owner."""
     return patch.object(Downweights, "drain", lambda _: [])
 
 
@@ -71,15 +71,15 @@ def restored_contexts_are_bounded_too() -> Patches:
 def defaults_by_the_log() -> Patches:
     """A default enters a partition by its log, and there at an offset."""
     real, real_merge = processing.control.default_merging.DefaultMerger.due, ThresholdAgent._merge
-    said: dict[int, Any] = {}
+    given: dict[int, Any] = {}
 
     def due(self: Any, now_ms: int) -> Any:
-        found = said[id(self)] = real(self, now_ms)
+        found = given[id(self)] = real(self, now_ms)
         return found
 
     async def merge(self: ThresholdAgent) -> None:
         await real_merge(self)
-        for default in [d for o in self._owned.values() for d in said.pop(id(o.merger), ())]:
+        for default in [d for o in self._owned.values() for d in given.pop(id(o.merger), ())]:
             for each in self._owned.values():
                 each.core.state.defaults._latest[default_key(default.tenant)] = default
 
@@ -95,7 +95,7 @@ def resets_forget_once() -> Patches:
 
 
 def resets_by_markers() -> Patches:
-    """What a reset forgets is deleted by rows that say so."""
+    """Contexts that a reset forgets are deleted by marker rows."""
     real = ContextCache.forget
 
     def forget(self: ContextCache, holds: Any, offset: int) -> int:
@@ -108,12 +108,12 @@ def resets_by_markers() -> Patches:
     return patch.object(ContextCache, "forget", forget)
 
 
-def said_until_it_is_heard() -> Patches:
-    """Evidence and defaults are said again until every partition that they are for has them."""
+def sent_until_received() -> Patches:
+    """Evidence and defaults are sent again until every partition that they are for has them."""
     real = processing.control.default_merging._Changes.due
 
-    def due(self: Any, says: Any, moved: Any) -> Any:
-        found = real(self, says, moved)
+    def due(self: Any, answers: Any, moved: Any) -> Any:
+        found = real(self, answers, moved)
         for tenant, what in found:
             self.sent(tenant, what)
         return found
@@ -122,7 +122,7 @@ def said_until_it_is_heard() -> Patches:
 
 
 def time_by_clock_records() -> Patches:
-    """What expires goes by clock records, not by what events say."""
+    """Expiry follows clock records, not the times of events."""
     return patch.object(PartitionClock, "apply", lambda *_: False)
 
 
@@ -132,18 +132,18 @@ def a_clock_record_moves_the_clock_a_step() -> Patches:
 
 
 def what_arrives_counts_as_of_the_next_clock_record() -> Patches:
-    """In a time that nobody witnessed nothing is known to have arrived at its beginning."""
+    """In a period without clock records nothing is known to have arrived at its beginning."""
     return patch.object(PartitionClock, "_note_gap", lambda *_, **__: None)
 
 
 def outcomes_as_of_their_arrival() -> Patches:
-    """An outcome counts as of its arrival, whatever it says itself."""
+    """An outcome counts as of its arrival, whatever its own time."""
     return patch.object(PartitionClock, "outcome_time", lambda _, at: at)
 
 
 CONTROL_RULES: Final = (
     a_choice_is_a_row, a_weighing_is_a_row, the_newest_choice_holds, only_what_is_signed,
-    restored_contexts_are_bounded_too, defaults_by_the_log, said_until_it_is_heard,
+    restored_contexts_are_bounded_too, defaults_by_the_log, sent_until_received,
     resets_forget_once, resets_by_markers, time_by_clock_records,
     a_clock_record_moves_the_clock_a_step, what_arrives_counts_as_of_the_next_clock_record,
     outcomes_as_of_their_arrival,

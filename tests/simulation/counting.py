@@ -48,28 +48,28 @@ class _Count:
         for event in loaded if isinstance(loaded, list) else [loaded]:
             self._event(event)
 
-    def _intervene(self, said: dict[str, Any]) -> None:
+    def _intervene(self, control: dict[str, Any]) -> None:
         """Follow a reset or a seed, unless a later one of the same subject was; and the clock."""
-        kind = said.get("kind")
+        kind = control.get("kind")
         if kind == "clock":
             before = self._clock.now if self._clock.began else -1
-            self._clock.said(said["at"], STEP_MS)
+            self._clock.clock_record(control["at"], STEP_MS)
             self._expire(before)
         if kind not in {"reset", "seed"}:
             return
-        subject = (kind, said.get("tenant"), said.get("pattern"))
-        order = (said["at"], said["id"])
+        subject = (kind, control.get("tenant"), control.get("pattern"))
+        order = (control["at"], control["id"])
         if self._followed.get(subject, (0, "")) >= order:
             return
         self._followed[subject] = order
         if kind == "seed":
-            for each in said["contexts"]:
-                key = f"c{said['tenant']}\x1f{each['path']}".encode()
-                self.contexts[key] = (self._at(key, said["at"]), each["outcomes"], 0)
-                self._bound(said["tenant"])
+            for each in control["contexts"]:
+                key = f"c{control['tenant']}\x1f{each['path']}".encode()
+                self.contexts[key] = (self._at(key, control["at"]), each["outcomes"], 0)
+                self._bound(control["tenant"])
             return
-        words = [word.removesuffix("*") for word in said["pattern"].split("/")]
-        tenant = "" if said.get("tenant") is None else f"c{said['tenant']}\x1f"
+        words = [word.removesuffix("*") for word in control["pattern"].split("/")]
+        tenant = "" if control.get("tenant") is None else f"c{control['tenant']}\x1f"
         for key in list(self.contexts):
             if key.decode().startswith(tenant) and all(word in key.decode() for word in words):
                 del self.contexts[key]
@@ -92,12 +92,12 @@ class _Count:
             self.contexts[key] = (self._at(key, event["timestamp"]), outcomes, feedback)
         self._bound(tenant)
 
-    def _at(self, key: bytes, said: int) -> int:
+    def _at(self, key: bytes, control: int) -> int:
         """Return the time of a context's newest outcome, another one saying its own."""
         at = self.contexts.get(key, (0,))[0]
         if self._clock.began and at > self._clock.now:
             return self._clock.now
-        return max(at, self._clock.arrival(said))
+        return max(at, self._clock.arrival(control))
 
     def _bound(self, tenant: str) -> None:
         mine = [key for key in self.contexts if key.startswith(f"c{tenant}\x1f".encode())]

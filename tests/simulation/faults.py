@@ -83,7 +83,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Stall:
-    """A worker stands still (SIGSTOP) for a time, perhaps beyond its session."""
+    """A worker is suspended (SIGSTOP) for a time, perhaps beyond its session."""
 
     at: int
     worker: str
@@ -92,7 +92,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Evict:
-    """The group goes on without a worker, which hears of it some heartbeats later: a zombie."""
+    """The group goes on without a worker, which notices some heartbeats later: a zombie."""
 
     at: int
     worker: str
@@ -101,7 +101,7 @@ class Evict:
 
 @dataclass(frozen=True)
 class Rebalance:
-    """A group shares its partitions out anew, in mid-batch."""
+    """A group rebalances its partitions, in mid-batch."""
 
     at: int
     group: str
@@ -117,7 +117,7 @@ class KillExecutor:
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A frame, or events of a spool framed anew, reach the log once more."""
+    """A frame, or events of a spool in another frame, reach the log once more."""
 
     at: int
     reframed: bool
@@ -264,7 +264,7 @@ class Tamper:
 
 @dataclass(frozen=True)
 class Recreate:
-    """The log is drained, then created anew: a new log epoch, offsets begin again."""
+    """The log is drained, then recreated: a new log epoch, offsets begin again."""
 
     at: int
 
@@ -339,7 +339,7 @@ def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
 
 
 def _clocked(drawn: Schedule) -> Schedule:
-    """Add clocks that are wrong, and time in which what they say could do harm."""
+    """Add wrong clocks, and time in which they could do harm."""
     chance = random.Random(f"{drawn.seed} clocks")
     clocks = ["fast", "slow", "future", "future", "seconds"]
     more: list[Fault] = [

@@ -1,4 +1,4 @@
-"""What time the hosts of a world say: those of workers may be wrong, and Redis' with them."""
+"""The clocks of a world's hosts: those of workers may be wrong, and Redis' with them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def worker_ms(world: World, worker: str) -> int:
 
 
 def redis_ms(world: World, worker: str) -> int:
-    """Return what time Redis tells a worker: in every other world it is on the worker's host."""
+    """Return Redis' time for a worker: in every other world it is on the worker's host."""
     return worker_ms(world, worker) if world.schedule.seed % 2 else world.wall_ms()
 
 
 def said_ms(world: World, worker: str) -> int:
-    """Return what time a worker says to its partitions, 0 where it does not believe its clock."""
+    """Return the time that a worker sends to its partitions, 0 if it does not trust its clock."""
     now = worker_ms(world, worker)
     return now if now - redis_ms(world, worker) <= FAST_MS else 0

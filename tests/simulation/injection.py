@@ -57,7 +57,7 @@ def _stall(world: World, fault: faults.Stall) -> None:
             worker.stalled = world.loop.now - since
             world.note(f"{worker.name} wakes after {worker.stalled:.1f} s")
             worker.resume()
-            world.later(world.chance.uniform(0, HEARTBEAT_S), worker.hear)
+            world.later(world.chance.uniform(0, HEARTBEAT_S), worker.on_heartbeat)
 
     if fault.seconds > 10:
         world.later(10.0, worker.group.leave, worker)
@@ -146,7 +146,7 @@ def _compact(world: World, fault: faults.Compact) -> None:
 
 
 def _retain(world: World, fault: faults.Retain) -> None:
-    """Both groups have processed what goes, and nobody stands still for so long."""
+    """Both groups have processed what is deleted, and no worker is suspended for so long."""
     for partition, log in enumerate(world.broker.logs[EVENTS.name]):
         stored = world.postgres.offsets.get((world.epoch.number, partition), 0)
         old = log.older(world.loop.now - RETENTION_S)

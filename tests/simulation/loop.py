@@ -1,6 +1,6 @@
 """A deterministic event loop: a clock of its own, and callbacks that belong to simulated processes.
 
-Real coroutines of the agents run on it unchanged. Nothing happens by itself: the world runs what
+Real coroutines of the agents run on it unchanged. Nothing runs on its own: the world runs what
 is ready, then decides whether a message arrives or the clock moves to the next timer.
 """
 
@@ -114,7 +114,9 @@ class Loop(asyncio.AbstractEventLoop):
                     handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
                 except KeyboardInterrupt:
                     raise
-                except BaseException as error:  # `Ended` is no Exception, so that nobody catches it
+                except (
+                    BaseException
+                ) as error:  # `Ended` is not an Exception, so that no code catches it
                     self.call_exception_handler({"exception": error})
             elif owner.paused:
                 owner.parked.append(handle)
@@ -124,7 +126,7 @@ class Loop(asyncio.AbstractEventLoop):
         self._ready.extend(handles)
 
     def next_timer(self) -> float | None:
-        """Return when the next timer is due that somebody still waits for."""
+        """Return when the next timer is due that a task still waits for."""
         timers = self._timers
         while timers:
             timer = timers[0][2]

@@ -1,4 +1,4 @@
-"""A simulated process and its way to the world: it runs, stands still, or is dead.
+"""A simulated process and its way to the world: it runs, is suspended, or is dead.
 
 A call of a port travels, takes effect at one moment, and travels back; a process may die at every
 point of that way. What it has sent may still arrive after its death.
@@ -54,7 +54,7 @@ class Process:
         self.name, self.world = name, world
         self.running, self.paused, self.dead = True, False, False
         self.stalled = 0.0
-        """Seconds for which it stood still last."""
+        """Seconds of its last suspension."""
         self.tasks: list[asyncio.Task[Any]] = []
         self.parked: list[asyncio.Handle] = []
         self.context = copy_context()
@@ -93,11 +93,11 @@ class Process:
             raise failure(f"{port} failed late")
         return result
 
-    def hear(self) -> None:
-        """Be told by the group that there is something to hear."""
+    def on_heartbeat(self) -> None:
+        """Receive the group's notification with a heartbeat."""
 
     def pause(self) -> None:
-        """Stand still."""
+        """Suspend it."""
         self.running, self.paused = False, True
 
     def resume(self) -> None:
@@ -122,7 +122,7 @@ class Process:
 
 
 def end_process(where: str, error: BaseException) -> None:
-    """Stand in for `agents.fatal.exit_fatally`, in the name of whoever runs."""
+    """Stand in for `agents.fatal.exit_fatally`, in the name of the current process."""
     if isinstance(error, Ended | GeneratorExit):
         raise error
     process = OWNER.get()

@@ -61,20 +61,20 @@ def _batch(partition: int, records: Sequence[Record]) -> RecordBatch:
 
 
 def rebuild(world: World, fault: RebuildFault) -> None:
-    """Send what the log says of a partition, as of some records ago, to be its table."""
+    """Send what the log gives for a partition, as of some records ago, as its table."""
     length = len(world.broker.logs[EVENTS.name][fault.partition].everything)
     fresh = followed(world, fault.partition, max(0, length - fault.ago))
     rows = [(key, row) for key, row in live(fresh.table).items() if key not in KEYS]
     id, at = said_now(world)
     parts = list(staged_parts(rows))
     staged = [Staged(id, at, place, tuple(part)) for place, part in enumerate(parts)]
-    said = Rebuild(
+    replacement = Rebuild(
         id, at, world.epoch.number, fresh.applied_offset, len(parts), digest_of(rows),
         world.rules.digest,
     )  # fmt: skip
     records = [
         record
-        for control in (*staged, said)
+        for control in (*staged, replacement)
         for record in control_records(control, [fault.partition], OPERATORS_KEY)
     ]
     Steering(world, records, signed=True)

@@ -1,4 +1,4 @@
-"""The log created anew, as `headstart up` does: drained first, then a new log epoch at offset 0."""
+"""The log recreated, as `headstart up` does: drained first, then a new log epoch at offset 0."""
 
 from __future__ import annotations
 

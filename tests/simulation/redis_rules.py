@@ -22,7 +22,7 @@ def redis_is_compared() -> Patches:
 
 
 def what_is_ahead_is_left_alone() -> Patches:
-    """What the log may yet explain is not replaced by what the table says."""
+    """A value that the log may yet explain is not replaced by the table's."""
     return patch.object(
         sinks.redis.wrong_fields,
         "classify_ahead",

@@ -81,7 +81,7 @@ def _with_faults(world: World, faults: tuple[Fault, ...]) -> None:
 
 
 def _calm(world: World) -> None:
-    """End every fault, and let those who went away come back."""
+    """End every fault, and let members that left come back."""
     world.note("calm")
     world.calm, world.calm_at = True, world.steps
     world.redis.down = world.postgres.down = False

@@ -43,7 +43,7 @@ class Steering(Process):
     def _append(self, record: OutgoingRecord) -> None:
         world = self.world
         if world.recreating:
-            raise BrokerAway("the broker is being created anew")
+            raise BrokerAway("the broker is being recreated")
         world.append_record(record.partition, record.key, record.value, record.headers)
         if not self._signed:
             world.refused.append(("thresholds", record.value))
@@ -91,7 +91,7 @@ def weigh(world: World, fault: Weigh) -> None:
     name, at = said_now(world)
     path = f"workflow_type={fault.workflow_type}/domain=retail/user_id={fault.user}"
     until = at + int(fault.hours * 3_600_000)
-    said = Downweight(name, at, "acme", path, fault.every, until)
+    downweight = Downweight(name, at, "acme", path, fault.every, until)
     place = partition_for("acme", fault.workflow_type, PARTITIONS)
-    records = control_records(said, [place], OPERATORS_KEY)
+    records = control_records(downweight, [place], OPERATORS_KEY)
     Steering(world, records * world.chance.choice([1, 2]), signed=True)

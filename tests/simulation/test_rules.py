@@ -31,7 +31,7 @@ RARE: dict[str, int] = {
     "offsets_in_the_transaction": 111,
     "resets_forget_once": 142,
     "rewrite_whole": 3212,
-    "said_until_it_is_heard": 1232,
+    "sent_until_received": 1232,
     "write_after_acknowledgement": 209,
 }
 """Seeds that find what takes a rarer coincidence; they keep the promise with the rule on."""

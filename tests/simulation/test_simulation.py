@@ -27,11 +27,11 @@ def test_nothing_is_lost_double_or_different_over_a_thousand_schedules() -> None
     total = Tally()
     for tally in run_chunks(range(0, SCHEDULES, CHUNK)):
         total.add(tally)
-    told = [
+    failures = [
         f"{schedule_of(seed)}\n{wrong[0]}\nreplay: python -m tests.simulation --seed {seed}"
         for seed, wrong in sorted(total.failed.items())
     ]
-    assert not told, "\n\n".join(told)
+    assert not failures, "\n\n".join(failures)
     assert total.schedules == SCHEDULES
 
 
@@ -70,7 +70,7 @@ def test_where_much_is_refused_a_step_of_the_sink_is_stored_in_parts() -> None:
 
 
 def test_where_postgres_refuses_some_of_much_it_is_stored_in_pieces() -> None:
-    """Here it says so of all that is more than one row."""
+    """Here it reports this of all that is more than one row."""
     real, refused = databases.Sink.store, set[bytes]()
 
     async def store(self: databases.Sink, lines: Sequence[bytes], *rest: Any, **more: Any) -> int:

@@ -173,8 +173,8 @@ def _task(chance: random.Random, number: int, *, feedback: bool = False) -> Iter
         yield _event(chance, "task_complete", fields, data, paths, confidence=confidence)
         if feedback and chance.random() < 0.2:
             verdict = {**context, "accepted": chance.random() < 0.5}
-            said = _event(chance, "user_feedback", fields, verdict, confidence=confidence)
-            yield replace(said, feedback=paths)
+            verdict_event = _event(chance, "user_feedback", fields, verdict, confidence=confidence)
+            yield replace(verdict_event, feedback=paths)
         return
     guess = {"tool_id": "search", "speculated": True}
     start = {**context, "prediction": guess}

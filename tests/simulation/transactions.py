@@ -1,7 +1,7 @@
 """Producers that write transactions: what is in them counts from the marker on, or never.
 
 Their records stand among everybody's. Nothing behind the first record of an open transaction can
-be read, whoever wrote it; a marker takes an offset and is no record.
+be read, whichever producer wrote it; a marker takes an offset and is no record.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def transact(world: World, fault: Transact) -> None:
 
 
 class Producer:
-    """One transactional producer with one transaction. It is nobody's process, and never fails."""
+    """One transactional producer with one transaction. It has no process, and never fails."""
 
     def __init__(self, world: World, fault: Transact) -> None:
         self._world, self._commits = world, fault.commits

@@ -82,7 +82,7 @@ def _trace(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, An
     if process is not None and process.world.trace is not None:
         name, more = event.pop("event"), event
         more.pop("exc_info", None)
-        process.world.note(f"{process.name} says {name} {more}")
+        process.world.note(f"{process.name} logs {name} {more}")
     raise structlog.DropEvent
 
 

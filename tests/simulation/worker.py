@@ -1,4 +1,4 @@
-"""One worker process: the real runtime of an agent, fed and told of assignments as Faust does."""
+"""One worker process: the real runtime of an agent, fed and assigned as by Faust."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Worker(Process):
         self.open = False
         self._assigned: set[int] = set()
         self._newly = asyncio.Event()
-        self._told = asyncio.Event()
+        self._notified = asyncio.Event()
         self.app.runtime = self.runtime = self._new_runtime(world.epoch)
         self.broker.readers.append(self.app.consumer.ready)
         for work in (self._belong, self._take_up, self._feed, self._commit, self._sweep):
@@ -78,19 +78,19 @@ class Worker(Process):
     def tp(self, partition: int) -> TP:
         return TP(EVENTS.name, partition)
 
-    def hear(self) -> None:
-        self._told.set()
+    def on_heartbeat(self) -> None:
+        self._notified.set()
 
     def lose_the_group(self, seconds: float) -> None:
-        """Be put out of the group, and hear of it only later."""
+        """Be removed from the group, and notified of it only later."""
         self.deaf = True
         self.group.leave(self)
 
-        def hear() -> None:
+        def on_heartbeat() -> None:
             self.deaf = False
-            self.hear()
+            self.on_heartbeat()
 
-        self.world.later(seconds, hear)
+        self.world.later(seconds, on_heartbeat)
 
     async def _belong(self) -> None:
         """Join the group; on a rebalance let go, and join again."""
@@ -101,10 +101,10 @@ class Worker(Process):
             self.app.consumer_generation_id = generation
             self.open, self._assigned = False, assigned
             self._newly.set()
-            self._told.clear()
+            self._notified.clear()
             while self.deaf or self.group.holds(self, generation):
-                await self._told.wait()
-                self._told.clear()
+                await self._notified.wait()
+                self._notified.clear()
             self.app.rebalancing = True
             await self.runtime.drain()
             self.app.rebalancing = False
@@ -129,7 +129,7 @@ class Worker(Process):
                 self.open = True
 
     async def _feed(self) -> None:
-        """Fetch, and hand over; a fetch under way during a rebalance arrives all the same."""
+        """Fetch, and hand over; a fetch under way during a rebalance still arrives."""
         consumer = self.app.consumer
         while True:
             await consumer.ready.wait()

@@ -193,7 +193,7 @@ class World:
             call.answer.set_result(call.result)
         else:
             call.answer.set_exception(call.error)
-            call.answer.exception()  # seen: who waits for it may die before it can look
+            call.answer.exception()  # retrieved: the waiting process may die before it does
 
     def forget_calls(self, process: Process) -> None:
         """Lose some of what a dead process had sent; the rest arrives late."""
@@ -213,7 +213,7 @@ class World:
             process.kill("the run is over")
 
     def later(self, seconds: float, work: Callable[..., Any], *args: Any) -> None:
-        """Do something in nobody's name."""
+        """Do something in the name of no process."""
         self.loop.call_later(seconds, work, *args, context=self._nobody)
 
     # -- processes ---------------------------------------------------------------------------
@@ -391,7 +391,7 @@ class World:
         return "a clock has to catch up" if any(map(self._lags, range(PARTITIONS))) else ""
 
     def _lags(self, partition: int) -> bool:
-        """Return whether a partition is still to be told the time, which may end something."""
+        """Return whether a partition still waits for a clock record, which may expire something."""
         owner = self.owner_of(partition)
         own = owner.store.get_row(partition, PARTITION_KEY)
         clock = 0 if own is None else decode_partition(own).clock

@@ -1,4 +1,4 @@
-"""Who set a command, when and why: kept in Redis for a log of commands that begins again."""
+"""Author, time and reason of a command: kept in Redis for a log of commands that restarts."""
 
 from __future__ import annotations
 

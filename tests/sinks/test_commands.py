@@ -13,16 +13,16 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.keys import MODES, modes_key, redis_key
+from headstart.keys import MODES, model_key, modes_key, redis_key
 from headstart.thresholds.overrides import OVERRIDES_FIELD as OVERRIDES
 from sinks.connections import RedisUnreachable
 from sinks.redis.commands import CommandPublisher, commands_in_redis, version_key
+from sinks.redis.known_names import known_names
 from sinks.redis.queries import (
     served_chain,
     served_thresholds,
-    served_workflow_types,
 )
-from sinks.redis.served_modes import holding, served_modes
+from sinks.redis.served_modes import holding, served_agents, served_modes
 from sinks.redis.thresholds import ThresholdPublisher
 from tests.sinks.command_log import PATH, Log, override, serve
 from topics.commands.messages import (
@@ -59,22 +59,25 @@ def test_overrides_beside_the_thresholds(redis_url: str, client: Any, tenant: st
             await publisher.publish([learned])
         return [each async for each in served_thresholds(redis_url, tenant)]
 
-    with client.pubsub(ignore_subscribe_messages=True) as heard:
-        heard.subscribe(key)
-        heard.get_message(timeout=5)
+    with client.pubsub(ignore_subscribe_messages=True) as subscription:
+        subscription.subscribe(key)
+        subscription.get_message(timeout=5)
         assert serve(redis_url, log.state()) == [1]
-        said = heard.get_message(timeout=5)
+        message = subscription.get_message(timeout=5)
     expected = [
         {"path": PATH, "tool": "pay", "speculate": 0.9, "suggest": 0.5, "until": 99, "by": "ann",
          "reason": "slow"}
     ]  # fmt: skip
-    assert json.loads(said["data"]) == {"overrides": expected}
+    assert json.loads(message["data"]) == {"overrides": expected}
     assert json.loads(client.hget(key, OVERRIDES)) == expected
     listed = asyncio.run(publish())
     assert [each["path"] for each in listed] == [PATH]
     assert asyncio.run(served_chain(redis_url, tenant, "refund", []))[1] == expected
     assert asyncio.run(served_chain(redis_url, tenant, "order", []))[1] == []
-    assert asyncio.run(served_workflow_types(redis_url, tenant)) == {"refund"}
+    client.hset(model_key(tenant, "claims"), "snapshot", "x")
+    theirs = {each for each in asyncio.run(known_names(redis_url)) if each[0] == tenant}
+    assert theirs == {(tenant, "refund"), (tenant, "claims")}
+    client.delete(model_key(tenant, "claims"))
     assert set(client.hkeys(key)) == {PATH, OVERRIDES}
 
 
@@ -95,13 +98,13 @@ def test_modes_of_a_tenant_and_of_everybody(redis_url: str, client: Any, tenant:
     log = Log()
     log.add(ModeCommand(mode="observe", tenant=tenant, at=1))
     log.add(ModeCommand(mode="act", tenant=tenant, agent="a:b/c", at=1))
-    with client.pubsub(ignore_subscribe_messages=True) as heard:
-        heard.subscribe(MODES)
-        heard.get_message(timeout=5)
+    with client.pubsub(ignore_subscribe_messages=True) as subscription:
+        subscription.subscribe(MODES)
+        subscription.get_message(timeout=5)
         assert serve(redis_url, log.state(), log.state()) == [1, 0]
-        said = json.loads(heard.get_message(timeout=5)["data"])
+        message = json.loads(subscription.get_message(timeout=5)["data"])
     served = {"*": "observe", "agent/a:b/c": "act"}
-    assert said == {"tenant": tenant, "modes": served}
+    assert message == {"tenant": tenant, "modes": served}
     assert client.hgetall(modes_key(tenant)) == served
     log.add(ModeCommand(mode="observe", tenant=tenant, at=1), kept=False)
     serve(redis_url, log.state())
@@ -128,6 +131,7 @@ def test_modes_as_they_are_served(redis_url: str, client: Any, tenant: str) -> N
         ("*", "Off", "off"),
         ("agent/a", "act", "act"),
     ]
+    assert asyncio.run(served_agents(redis_url, tenant)) == {"a", "b"}
     assert holding(theirs) == "off"
     assert holding([]) is None
     client.delete(key)
@@ -194,7 +198,7 @@ def test_lost_fields_of_the_hash_are_restored(redis_url: str, client: Any, tenan
 
 
 def test_values_from_an_old_snapshot_are_removed(redis_url: str, client: Any, tenant: str) -> None:
-    """Taken back so long ago that compaction took the record that said so."""
+    """Unset so long ago that compaction deleted its record."""
     log = Log()
     log.add(override(tenant))
     log.add(ModeCommand(mode="off", tenant=tenant, at=1))
@@ -265,7 +269,7 @@ def test_a_place_of_which_redis_has_a_newer_version_is_named(
         async with CommandPublisher(redis_url) as publisher:
             await publisher.serve(log.state(), [place], 0)
             refused = await publisher.not_served(log.state(), place, 0)
-            client.delete(version)  # as the message says
+            client.delete(version)  # as the message advises
             await publisher.serve(log.state(), [place], 0)
             done = await publisher.not_served(log.state(), place, 0)
             client.hset(modes_key(tenant), "*", "act")

@@ -1,4 +1,4 @@
-"""Values of Redis that are not what the table says: found, judged, replaced, and announced."""
+"""Values of Redis that differ from the table: found, classified, replaced, and announced."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from headstart import Thresholds
 from headstart.keys import redis_key
 from sinks.redis.comparison import REPAIRED_KEPT_MS, Expected, RedisComparison, Repair, StoredField
+from sinks.redis.known_names import known_names
 from sinks.redis.queries import (
     UnreadableFields,
     served_chain,
     served_thresholds,
-    served_workflow_types,
 )
 from sinks.redis.stored_fields import (
     MOST_BYTES,
@@ -62,6 +62,10 @@ UNREADABLE = {
     b'"counts":[1,1e308]}',
     "negative counts": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":1,'
     b'"counts":[-1]}',
+    "cut counts": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":1,'
+    b'"counts":[1,1]}',
+    "empty counts": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":1,'
+    b'"counts":[]}',
     "late": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":1,"at":4e18}',
     "huge": b'{"pad":"' + b"x" * MOST_BYTES + b'"}',
     "deep": b'{"a":' * 5000 + b"1" + b"}" * 5000,
@@ -115,6 +119,8 @@ JUDGED: list[tuple[PublishedThreshold | None, bytes | None, str | None]] = [
     (None, value(), "unknown"),
     (None, value(offset=101), "ahead"),
     (None, value(epoch=8), "unknown"),
+    (None, value(epoch=6), "outdated"),  # of this system, before its partitions were changed
+    (None, value(epoch=6, offset=900), "outdated"),
     (None, encode_value(GONE), None),  # the mark outlives the row
     (None, encode_value(threshold(epoch=6, deleted=True)), None),
     (None, encode_value(threshold(epoch=8, deleted=True)), "unknown"),
@@ -242,9 +248,9 @@ def test_a_key_of_another_type_is_replaced(redis_url: str, tenant: str, kind: st
         right = [threshold(tenant), threshold(tenant, path=f"{PATH}/domain=d")]
         found = differing(redis_url, *right)
         assert {each.other_type for each in found} == {kind}
-        told: list[UnreadableFields] = []
-        assert listed(redis_url, tenant, told) == []
-        assert [(each.workflow_type, kind in each.why) for each in told] == [("refund", True)]
+        unread: list[UnreadableFields] = []
+        assert listed(redis_url, tenant, unread) == []
+        assert [(each.workflow_type, kind in each.why) for each in unread] == [("refund", True)]
         assert repair(redis_url, *map(Repair, found, right)) == [True, True]
         assert differing(redis_url, *right) == []
         assert client.type(f"headstart:set-aside:{{{key}}}") == kind.encode()
@@ -271,7 +277,7 @@ def test_all_fields_that_may_be_contexts_are_named(redis_url: str, tenant: str) 
 def test_a_reader_follows_a_repair_to_a_lower_version(
     redis_url: str, tenant: str, wrong: str
 ) -> None:
-    """Whether it hears the announcement, comes later, or asks each time."""
+    """Whether it receives the announcement, starts later, or asks each time."""
     right, key = threshold(tenant), redis_key(tenant, "refund")
     publish(redis_url, right)
     foreign = json.loads(encode_value(right)) | {"speculate": 0.01}
@@ -328,7 +334,7 @@ def test_the_number_of_a_repair_outlives_the_last_path_for_a_week(
         (unknown,) = differing(redis_url, threshold(tenant))
         assert repair(redis_url, Repair(unknown, None), now=now) == [True]
         assert client.hkeys(key) == [b"!repaired"]
-        assert asyncio.run(served_workflow_types(redis_url, tenant)) == set()
+        assert not {each for each in asyncio.run(known_names(redis_url)) if each[0] == tenant}
         for at in (0, now, now + REPAIRED_KEPT_MS):
             compared(redis_url, lambda comparison, at=at: tidied(comparison, at))
             assert client.exists(key)
@@ -336,15 +342,15 @@ def test_the_number_of_a_repair_outlives_the_last_path_for_a_week(
         later = now + REPAIRED_KEPT_MS + 1
         compared(redis_url, lambda comparison: tidied(comparison, later))
         assert client.hlen(key) == 2
-        assert asyncio.run(served_workflow_types(redis_url, tenant)) == {"refund"}
+        assert (tenant, "refund") in asyncio.run(known_names(redis_url))
         client.hdel(key, f"{PATH}/domain=d")
         compared(redis_url, lambda comparison: tidied(comparison, later))
         assert not client.exists(key)
 
 
-def listed(url: str, tenant: str, told: list[UnreadableFields]) -> list[str]:
+def listed(url: str, tenant: str, unread: list[UnreadableFields]) -> list[str]:
     async def run() -> list[str]:
-        return [e["path"] async for e in served_thresholds(url, tenant, unreadable=told)]
+        return [e["path"] async for e in served_thresholds(url, tenant, unreadable=unread)]
 
     return sorted(asyncio.run(run()))
 
@@ -359,16 +365,16 @@ def test_unreadable_values_are_named_and_the_rest_listed(redis_url: str, tenant:
         client.hset(key, b"\xff\xfe", b"{}")
         client.hset(key, "!overrides", "{oops")
         client.hset(key, "!repaired", "12")
-    told: list[UnreadableFields] = []
-    assert listed(redis_url, tenant, told) == [PATH, f"{PATH}/domain=d"]
-    assert len(told) == len(UNREADABLE) + 1
-    assert {each.tenant for each in told} == {tenant}
+    unread: list[UnreadableFields] = []
+    assert listed(redis_url, tenant, unread) == [PATH, f"{PATH}/domain=d"]
+    assert len(unread) == len(UNREADABLE) + 1
+    assert {each.tenant for each in unread} == {tenant}
     chain = [PATH, f"{PATH}/domain=list"]
-    told.clear()
-    values, overrides = asyncio.run(served_chain(redis_url, tenant, "refund", chain, told))
+    unread.clear()
+    values, overrides = asyncio.run(served_chain(redis_url, tenant, "refund", chain, unread))
     assert values[0] is not None
     assert (values[1], overrides) == (None, b"{oops")
-    assert [each.path for each in told] == [chain[1], "!overrides"]
+    assert [each.path for each in unread] == [chain[1], "!overrides"]
 
 
 @pytest.mark.integration
@@ -379,13 +385,13 @@ def test_keys_that_are_no_hash_of_ours_break_nothing(redis_url: str) -> None:
         try:
             for key in (*keys, b"headstart:thresholds:\xff:" + name.encode()):
                 client.hset(key, "a", "b")
-            told: list[UnreadableFields] = []
+            unread: list[UnreadableFields] = []
 
             async def run() -> None:
-                async for _each in served_thresholds(redis_url, unreadable=told):
+                async for _each in served_thresholds(redis_url, unreadable=unread):
                     pass
 
             asyncio.run(run())
-            assert sum(name in each.workflow_type for each in told) == 3
+            assert sum(name in each.workflow_type for each in unread) == 3
         finally:
             client.delete(*keys, b"headstart:thresholds:\xff:" + name.encode())

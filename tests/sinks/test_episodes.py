@@ -89,7 +89,7 @@ def test_an_event_twice_in_one_batch_is_stored_once(migrated: str, tenant: str) 
 def test_after_a_batch_that_the_table_refused_some_go_by_the_stage(
     migrated: str, tenant: str
 ) -> None:
-    """Whoever sends everything twice shall not make every batch cost a try in vain."""
+    """A sender that repeats everything must not make each batch cost a failed attempt."""
 
     async def run() -> None:
         async with await EpisodeSink.open(migrated) as sink:
@@ -231,7 +231,7 @@ def test_concurrent_stores_on_one_sink_do_not_mix(migrated: str, tenant: str) ->
     asyncio.run(both())
 
 
-def test_a_cut_connection_stores_nothing_and_says_so(migrated: str, tenant: str) -> None:
+def test_a_cut_connection_stores_nothing_and_raises(migrated: str, tenant: str) -> None:
     async def cut() -> None:
         sink = await EpisodeSink.open(migrated)
 

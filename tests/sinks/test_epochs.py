@@ -1,4 +1,4 @@
-"""The epochs that the databases remember, and what is said when a database is away."""
+"""The epochs that the databases store, and the error when a database is away."""
 
 from __future__ import annotations
 

@@ -50,21 +50,21 @@ def state_of(*commands: ModeCommand) -> CommandState:
 
 
 def test_it_is_set_and_announced_once_all_is_published(redis_url: str, client: Any) -> None:
-    with client.pubsub(ignore_subscribe_messages=True) as heard:
-        heard.subscribe(MODES)
-        heard.get_message(timeout=5)
+    with client.pubsub(ignore_subscribe_messages=True) as subscription:
+        subscription.subscribe(MODES)
+        subscription.get_message(timeout=5)
 
         async def work(marker: ModesMarker) -> None:
             token = await marker.begin()
             assert token is not None
             assert not await marker.is_set()
-            assert heard.get_message(timeout=0) is None
+            assert subscription.get_message(timeout=0) is None
             assert await marker.finish(token)
             assert await marker.is_set()
             assert await marker.begin() is None, "what is published stays so"
 
         marking(redis_url, work)
-        assert heard.get_message(timeout=5)["data"] == '{"published":true}'
+        assert subscription.get_message(timeout=5)["data"] == '{"published":true}'
     assert client.hgetall(MODES) == {PUBLISHED: client.info("server")["run_id"]}
 
 
@@ -94,7 +94,7 @@ def test_concurrent_publishers_share_the_token(redis_url: str, client: Any) -> N
     marking(redis_url, work)
 
 
-def test_modes_that_are_no_hash_have_none(redis_url: str, client: Any) -> None:
+def test_modes_in_a_key_of_another_type_have_no_marker(redis_url: str, client: Any) -> None:
     client.set(MODES, "off")
 
     async def work(marker: ModesMarker) -> None:

@@ -1,4 +1,4 @@
-"""Notices beside the history, on a real Postgres: none lost, none twice, whoever dies."""
+"""Notices beside the history, on a real Postgres: none lost, none twice, whichever process dies."""
 
 from __future__ import annotations
 

@@ -102,4 +102,4 @@ def test_partitions_have_the_indexes_of_the_table(migrated: str) -> None:
         found = connection.execute(
             "SELECT count(*) FROM pg_indexes WHERE tablename = %s", [partition_name(TODAY)]
         ).fetchone()
-    assert found == (6,)
+    assert found == (5,)

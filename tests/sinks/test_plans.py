@@ -92,7 +92,7 @@ def test_a_stored_event_is_looked_up_by_its_day(days: str) -> None:
 
 
 def test_the_story_of_a_workflow_comes_from_its_index(days: str) -> None:
-    """It asks every day, for the story says no time: one probe of an index each."""
+    """It asks every day, because the query has no time: one probe of an index each."""
     values = {"tenant": "t", "workflow_id": "w1", "limit": 100}
     plan = plan_of(days, load_statements("queries")["events_of_workflow"], values)
     scans = [node for node in plan if "Relation Name" in node or "Index Name" in node]

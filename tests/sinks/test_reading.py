@@ -1,4 +1,4 @@
-"""A database that was never migrated, or by an older version, is told, with the command."""
+"""A database that was never migrated, or by an older version, is reported with the remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _read(dsn: str) -> list[dict[str, Any]]:
 
 @pytest.mark.integration
 def test_no_tables(database: str) -> None:
-    said = (
+    message = (
         f"Postgres at {postgres_address(database)} has no tables of Headstart: is it the right "
         "database? `headstart migrate` creates them"
     )
@@ -38,7 +38,7 @@ def test_no_tables(database: str) -> None:
     ):
         with pytest.raises(NotMigrated) as caught:
             asyncio.run(_asked(database, ask))
-        assert str(caught.value) == said
+        assert str(caught.value) == message
 
 
 async def _asked(dsn: str, ask: Callable[[AsyncConnection[Any]], Awaitable[object]]) -> None:

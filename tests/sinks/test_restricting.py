@@ -1,4 +1,4 @@
-"""A kill switch that somebody set in Redis itself is not taken back behind their back."""
+"""A kill switch that was set in Redis by hand is not undone."""
 
 from __future__ import annotations
 
@@ -70,25 +70,25 @@ def test_a_manual_restriction_is_replaced_only_by_an_equal_or_stricter_one(
 ) -> None:
     state = state_of((mode(logged or "act"), logged is not None))
     fields = {} if found is None else {b"*": found}
-    said = changes(state, fields, b"1 1", json.dumps(state.modes(PLACE)).encode())
-    assert {**fields, **said.changes}.get(b"*") == becomes
-    assert bool(said.kept) == (becomes == found != (logged and logged.encode()))
+    merge = changes(state, fields, b"1 1", json.dumps(state.modes(PLACE)).encode())
+    assert {**fields, **merge.changes}.get(b"*") == becomes
+    assert bool(merge.kept) == (becomes == found != (logged and logged.encode()))
 
 
 def test_a_newer_command_replaces_only_its_own_key() -> None:
     fields = {b"*": b"off", b"agent/a": b"observe"}
     state = state_of((mode("act"), True))
-    said = changes(state, fields, b"1 0", b"{}")
-    assert said.changes == {b"*": b"act"}
-    assert said.kept == ("mode observe of agent/a",)
+    merge = changes(state, fields, b"1 0", b"{}")
+    assert merge.changes == {b"*": b"act"}
+    assert merge.kept == ("mode observe of agent/a",)
     taken_back = state_of((mode("off"), True), (mode("off"), False))
     assert changes(taken_back, fields, b"1 1", b"{}").changes == {b"*": None}
 
 
 def test_values_written_by_headstart_are_not_kept() -> None:
     """An older snapshot of Redis, and a log that compaction has shortened."""
-    said = changes(state_of(), {b"*": b"off"}, b"1 0", b'{"*":"off"}')
-    assert (said.changes, said.kept) == ({b"*": None}, ())
+    merge = changes(state_of(), {b"*": b"off"}, b"1 0", b'{"*":"off"}')
+    assert (merge.changes, merge.kept) == ({b"*": None}, ())
 
 
 @given(
@@ -102,12 +102,12 @@ def test_by_itself_nothing_becomes_more_permissive(
     state = state_of(*[(each, True) for each in commands])
     version = f"1 {len(commands)}".encode()
     fields = {field.encode(): m.encode() for field, m in there.items()}
-    said = changes(state, fields, version, json.dumps(state.modes(PLACE)).encode())
-    after = {**fields, **said.changes}
+    merge = changes(state, fields, version, json.dumps(state.modes(PLACE)).encode())
+    after = {**fields, **merge.changes}
     served = [m.decode() for m in after.values() if m is not None]
     for before in (there.values(), logged.values()):
         assert MODES.index(most_restrictive(served)) <= MODES.index(most_restrictive(before))
-    again = changes(state, {f: m for f, m in after.items() if m is not None}, version, said.served)
+    again = changes(state, {f: m for f, m in after.items() if m is not None}, version, merge.served)
     assert not again.changes
 
 
@@ -139,17 +139,17 @@ def test_overrides_stay_that_demand_more(entry: dict[str, Any], stays: bool) -> 
     stored = StoredRestriction(
         b"1 1", json.dumps([ours]).encode(), {field: json.dumps([entry]).encode()}
     )
-    said = merged(state, place, stored, 10)
-    value = json.loads(said.changes[field] or b"[]")
+    merge = merged(state, place, stored, 10)
+    value = json.loads(merge.changes[field] or b"[]")
     assert value == ([ours, entry] if stays else [ours])
-    assert bool(said.kept) == stays
+    assert bool(merge.kept) == stays
 
 
 WHOLE = CommandTarget("threshold", "acme", "w")
 FIELD = OVERRIDES_FIELD.encode()
 UNREADABLE = [
-    b"{oops", b"7", b"\xff", b"", b"off", b'"off"', b'{"speculate":1}', b"[1]", b'["stop"]',
-    b"[[]]", b"[null]", b'[{"speculate":2}]', b'[{"path":7,"speculate":1}]',
+    b"{oops", b"7", b"\xff", b"", b"null", b"off", b'"off"', b'{"speculate":1}', b"[1]",
+    b'["stop"]', b"[[]]", b"[null]", b'[{"speculate":2}]', b'[{"path":7,"speculate":1}]',
     b'[{"tool":[],"speculate":1}]', b'[{"path":"","speculate":0.1,"unless":"x"}]',
     b'[{"speculate":true}]',
 ]  # fmt: skip
@@ -166,43 +166,45 @@ def test_overrides_by_which_readers_start_nothing_stay(raw: bytes) -> None:
     before = state_of((finer, True))
     ours = json.dumps([override(1.0, path="")]).encode()
     for state, served in ((state_of(), b"[]"), (before, b"[]"), (before, ours)):
-        said = merged(state, WHOLE, StoredRestriction(b"1 1", served, {FIELD: raw}), 10)
-        after = said.changes.get(FIELD, raw)
+        merge = merged(state, WHOLE, StoredRestriction(b"1 1", served, {FIELD: raw}), 10)
+        after = merge.changes.get(FIELD, raw)
         assert decode_overrides(after)[0].speculate == UNREACHABLE
-        assert len(said.kept) == 1
+        assert len(merge.kept) == 1
         again = merged(
-            state, WHOLE, StoredRestriction(b"1 1", said.served, {FIELD: after or b""}), 10
+            state, WHOLE, StoredRestriction(b"1 1", merge.served, {FIELD: after or b""}), 10
         )
-        assert (again.changes, again.kept) == ({}, said.kept)
+        assert (again.changes, again.kept) == ({}, merge.kept)
     since = state_of((threshold(), True), (finer, True))
-    said = merged(since, WHOLE, StoredRestriction(b"1 0", b"[]", {FIELD: raw}), 10)
-    assert [each.speculate for each in decode_overrides(said.changes[FIELD])] == [0.2, 1.0]
-    assert not said.kept
+    merge = merged(since, WHOLE, StoredRestriction(b"1 0", b"[]", {FIELD: raw}), 10)
+    assert [each.speculate for each in decode_overrides(merge.changes[FIELD])] == [0.2, 1.0]
+    assert not merge.kept
     taken_back = state_of((threshold(), True), (threshold(), False))
-    said = merged(taken_back, WHOLE, StoredRestriction(b"1 1", b"[]", {FIELD: raw}), 10)
-    assert (said.changes, said.kept) == ({FIELD: None}, ())
+    merge = merged(taken_back, WHOLE, StoredRestriction(b"1 1", b"[]", {FIELD: raw}), 10)
+    assert (merge.changes, merge.kept) == ({FIELD: None}, ())
 
 
-@pytest.mark.parametrize("raw", [b"null", b"[]", b'[{"speculate":2,"until":5}]'])
-def test_overrides_that_say_nothing_are_replaced(raw: bytes) -> None:
-    said = merged(state_of(), WHOLE, StoredRestriction(b"1 0", b"[]", {FIELD: raw}), 10)
-    assert (said.changes, said.kept) == ({FIELD: None}, ())
+@pytest.mark.parametrize("raw", [b"[]", b'[{"speculate":2,"until":5}]'])
+def test_overrides_without_effect_are_replaced(raw: bytes) -> None:
+    merge = merged(state_of(), WHOLE, StoredRestriction(b"1 0", b"[]", {FIELD: raw}), 10)
+    assert (merge.changes, merge.kept) == ({FIELD: None}, ())
 
 
 def test_an_override_that_a_new_log_copied_is_a_command_however_it_was_written() -> None:
     state = CommandState()
     state.apply(command_key(threshold()), encode_command(threshold()), 0)
     state.apply(b"log", encode_command(Begin(number=2)), 1)
-    said = merged(state, WHOLE, StoredRestriction(b"1 5", b"[]", {FIELD: b'[{"speculate":1}]'}), 10)
-    assert (json.loads(said.changes[FIELD] or b""), said.kept) == ([override(1.0)], ())
+    merge = merged(
+        state, WHOLE, StoredRestriction(b"1 5", b"[]", {FIELD: b'[{"speculate":1}]'}), 10
+    )
+    assert (json.loads(merge.changes[FIELD] or b""), merge.kept) == ([override(1.0)], ())
 
 
 def test_an_override_of_no_tool_takes_no_other_ones_place() -> None:
     """It holds for a tool without a name, not for every tool."""
     state = state_of((threshold(speculate=0.97), True))
     raw = json.dumps([override(0.99, tool="")]).encode()
-    said = merged(state, WHOLE, StoredRestriction(b"1 1", b"[]", {FIELD: raw}), 10)
-    assert [each["tool"] for each in json.loads(said.changes[FIELD] or b"[]")] == [None, ""]
+    merge = merged(state, WHOLE, StoredRestriction(b"1 1", b"[]", {FIELD: raw}), 10)
+    assert [each["tool"] for each in json.loads(merge.changes[FIELD] or b"[]")] == [None, ""]
 
 
 @pytest.mark.parametrize(
@@ -223,10 +225,10 @@ def test_a_mode_key_of_another_type_is_off(
 ) -> None:
     state = state_of(*[(mode(name, agent), True) for name, agent in commands])
     served = json.dumps(state.modes(PLACE)).encode()
-    said = merged(state, PLACE, StoredRestriction(b"1 %d" % seen, served, {}, other_type=True), 0)
-    assert bool(said.kept) == stays
+    merge = merged(state, PLACE, StoredRestriction(b"1 %d" % seen, served, {}, other_type=True), 0)
+    assert bool(merge.kept) == stays
     expected = {field.encode(): name.encode() for field, name in state.modes(PLACE).items()}
-    assert said.changes == ({} if stays else expected)
+    assert merge.changes == ({} if stays else expected)
 
 
 def test_commands_copied_from_redis_do_not_count_as_newer() -> None:
@@ -234,8 +236,8 @@ def test_commands_copied_from_redis_do_not_count_as_newer() -> None:
     state.apply(command_key(act), encode_command(act), 0)
     state.apply(b"log", encode_command(Begin(number=2)), 1)
     stored = StoredRestriction(b"1 5", b'{"*":"act"}', {b"*": b"off"})
-    said = merged(state, PLACE, stored, 0)
-    assert (said.changes, said.kept) == ({}, ("mode off of *",))
+    merge = merged(state, PLACE, stored, 0)
+    assert (merge.changes, merge.kept) == ({}, ("mode off of *",))
     assert merged(state, PLACE, stored._replace(fields={}), 0).changes == {b"*": b"act"}
     state.apply(command_key(act), encode_command(act), 2)
     assert merged(state, PLACE, stored, 0).changes == {b"*": b"act"}

@@ -89,7 +89,7 @@ def test_the_value_holds_what_key_and_field_do_not(redis_url: str, tenant: str) 
 
 
 @pytest.mark.integration
-def test_what_is_written_is_announced_on_the_key(redis_url: str, tenant: str) -> None:
+def test_written_thresholds_are_announced_on_the_key(redis_url: str, tenant: str) -> None:
     path = 'workflow_type=refund/domain="é\\✓'
     key = redis_key(tenant, "refund")
     with redis.Redis.from_url(redis_url) as client, client.pubsub() as subscriber:
@@ -145,8 +145,8 @@ def test_a_key_of_another_type_is_set_aside_and_hinders_nothing(
             threshold(tenant, workflow_type=each, path=f"workflow_type={each}") for each in types
         ]
         assert asyncio.run(publish(redis_url, batch)) == [3]
-        heard = {subscriber.get_message(timeout=5)["channel"].decode() for _ in range(3)}
-        assert heard == {redis_key(tenant, each) for each in types}
+        channels = {subscriber.get_message(timeout=5)["channel"].decode() for _ in range(3)}
+        assert channels == {redis_key(tenant, each) for each in types}
         assert all(stored(redis_url, tenant, each) for each in types)
         aside = f"headstart:set-aside:{{{key}}}"
         assert client.get(aside) == b"not a hash"
@@ -196,7 +196,7 @@ def test_thresholds_put_back_do_not_overwrite_newer_ones() -> None:
 
 
 @pytest.mark.integration
-def test_a_context_that_went_leaves_its_version_until_it_is_buried(redis_url: str) -> None:
+def test_a_deleted_context_leaves_its_version_until_its_tombstone(redis_url: str) -> None:
     tenant, path = uuid4().hex, "workflow_type=refund"
     gone = threshold(tenant, offset=5, deleted=True)
 

@@ -1,4 +1,4 @@
-"""A service that answers and refuses is told from one that is not there: the remedies differ."""
+"""A service that refuses is distinguished from one that is away: the remedies differ."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def _ping(url: str) -> None:
 
 
 def refused_postgres(dsn: str) -> str:
-    """Return what every command says of `dsn`, having looked at what `up` and `status` say."""
+    """Return the message of every command about `dsn`, after checking that of `up` and `status`."""
     return _refused(PostgresUnreachable, _open(dsn), ExternalService("Postgres", dsn, postgres))
 
 
@@ -68,16 +68,16 @@ def _said(error: DatabaseUnreachable, of_up: StackError) -> str:
 
 @pytest.mark.integration
 def test_a_user_that_postgres_refuses(postgres_dsn: str) -> None:
-    said = refused_postgres(make_conninfo(postgres_dsn, user="no_such_user", password=SECRET))
-    assert "the password or user is wrong" in said
-    assert "correct user and password in --postgres DSN or HEADSTART_POSTGRES" in said
+    output = refused_postgres(make_conninfo(postgres_dsn, user="no_such_user", password=SECRET))
+    assert "the password or user is wrong" in output
+    assert "correct user and password in --postgres DSN or HEADSTART_POSTGRES" in output
 
 
 @pytest.mark.integration
 def test_a_database_that_does_not_exist(postgres_dsn: str) -> None:
-    said = refused_postgres(make_conninfo(postgres_dsn, dbname="no such"))
-    assert "the database no such does not exist; create it: createdb -h" in said
-    assert "'no such'" in said
+    output = refused_postgres(make_conninfo(postgres_dsn, dbname="no such"))
+    assert "the database no such does not exist; create it: createdb -h" in output
+    assert "'no such'" in output
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_a_database_that_does_not_exist(postgres_dsn: str) -> None:
     ],
 )
 def test_a_dsn_that_cannot_be_parsed(dsn: str) -> None:
-    said = refused_postgres(dsn)
-    assert "cannot be parsed" in said
-    assert "postgresql://USER:PASSWORD@HOST:PORT/DATABASE" in said
+    output = refused_postgres(dsn)
+    assert "cannot be parsed" in output
+    assert "postgresql://USER:PASSWORD@HOST:PORT/DATABASE" in output
 
 
 @pytest.mark.parametrize(
@@ -121,16 +121,16 @@ def test_messages_of_postgres(message: str, what: str, remedy: str) -> None:
 @pytest.mark.integration
 def test_a_user_that_redis_refuses(redis_url: str) -> None:
     at = urlsplit(redis_url)
-    said = refused_redis(f"redis://no_such_user:{SECRET}@{at.hostname}:{at.port}/0")
-    assert "the password or user is wrong" in said
-    assert "correct user and password in --redis URL or HEADSTART_REDIS" in said
+    output = refused_redis(f"redis://no_such_user:{SECRET}@{at.hostname}:{at.port}/0")
+    assert "the password or user is wrong" in output
+    assert "correct user and password in --redis URL or HEADSTART_REDIS" in output
 
 
 @pytest.mark.integration
 def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
     at = urlsplit(redis_url)
-    said = refused_redis(f"redis://{at.hostname}:{at.port}/9999")
-    assert "no database of this number" in said
+    output = refused_redis(f"redis://{at.hostname}:{at.port}/9999")
+    assert "no database of this number" in output
 
 
 def test_a_redis_that_wants_a_password() -> None:
@@ -142,9 +142,9 @@ def test_a_redis_that_wants_a_password() -> None:
     "url", [f"redis:/:{SECRET}@h", f"redis://:{SECRET}@h:99999/0", f"localhost/{SECRET}"]
 )
 def test_a_url_that_cannot_be_parsed(url: str) -> None:
-    said = refused_redis(url)
-    assert "cannot be parsed" in said
-    assert "redis://USER:PASSWORD@HOST:PORT/NUMBER" in said
+    output = refused_redis(url)
+    assert "cannot be parsed" in output
+    assert "redis://USER:PASSWORD@HOST:PORT/NUMBER" in output
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_a_url_that_cannot_be_parsed(url: str) -> None:
     ],
 )
 def test_a_parameter_with_an_invalid_value(parameter: str, setting: str) -> None:
-    said = refused_postgres(f"postgresql://u:{SECRET}@127.0.0.1:1/x?{parameter}")
-    assert f"correct {setting} in --postgres DSN or HEADSTART_POSTGRES" in said
+    output = refused_postgres(f"postgresql://u:{SECRET}@127.0.0.1:1/x?{parameter}")
+    assert f"correct {setting} in --postgres DSN or HEADSTART_POSTGRES" in output
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ def test_the_names() -> None:
     assert [topic.name for topic in TOPICS] == [
         "headstart.events",
         "headstart.thresholds",
+        "headstart.decisions",
+        "headstart.models",
         "headstart.dead-letters",
         "headstart.dead-letters-handled",
         "headstart.commands",
@@ -54,7 +56,8 @@ def test_the_changelog_has_the_name_that_faust_gives_it() -> None:
 
 def test_groups_are_different() -> None:
     groups = [catalogue.THRESHOLDS_GROUP, catalogue.EPISODES_GROUP, catalogue.HISTORY_GROUP]
-    assert len(set(groups)) == 3
+    groups.append(catalogue.PREDICTIONS_GROUP)
+    assert len(set(groups)) == 4
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
@@ -78,6 +81,7 @@ def test_topics_without_retention_are_compacted() -> None:
     kept = {topic.name for topic in TOPICS if topic.cleanup == "compact"}
     assert kept == {
         "headstart.thresholds",
+        "headstart.models",
         "headstart.commands",
         "headstart.epochs",
         CHANGELOG.name,

@@ -1,4 +1,4 @@
-"""The log of commands on a real broker: begun once, in order, followed, and begun anew."""
+"""The log of commands on a real broker: begun once, in order, followed, and begun again."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_state_is_whole_until_something_is_appended(kafka: str, own: str) -> N
             await anext(changes)
             for each in (state, follower.state):
                 assert await is_whole(kafka, each)
-                assert not await is_whole("127.0.0.1:1", each), "the broker does not say"
+                assert not await is_whole("127.0.0.1:1", each), "the broker does not answer"
             await send_commands(kafka, [ACT])
             assert not await is_whole(kafka, state)
             assert not await is_whole(kafka, follower.state)

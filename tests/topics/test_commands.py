@@ -112,7 +112,7 @@ def test_versions_only_grow_and_name_what_is_served(
 
 
 @given(changes)
-def test_a_compacted_log_says_the_same(made: list[tuple[Command, bool]]) -> None:
+def test_a_compacted_log_gives_the_same_state(made: list[tuple[Command, bool]]) -> None:
     records = log_of(made)
     last = {key: (offset, value) for offset, (key, value) in enumerate(records)}
     whole, compacted = state_of(records), CommandState()
@@ -217,3 +217,42 @@ def test_a_logs_number_never_falls_and_none_is_out_of_reach(number: int) -> None
     for offset, larger in enumerate((7, 100), start=2):
         state.apply(b"log", encode_command(Begin(number=larger)), offset)
         assert (state.number, state.begun) == (larger, offset)
+
+
+OVERRIDE = {"set": "threshold", "tenant": "acme", "workflow_type": "raw", "speculate": 0.5, "at": 1}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        OVERRIDE,
+        {"set": "mode", "mode": "off", "at": 1},
+        {"set": "log", "number": 1},
+    ],
+)
+def test_an_unknown_field_is_refused_because_it_may_be_a_condition(command: dict[str, Any]) -> None:
+    decode_command(json.dumps(command).encode())
+    with pytest.raises(ValueError, match="only_if"):
+        decode_command(json.dumps({**command, "only_if": "beta"}).encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        ("workflow_type=raw", True),
+        ("workflow_type=raw/user_id=a%2Fb", True),
+        ("workflow_type=raw/", False),
+        ("workflow_type=raw//user_id=7", False),
+        ("workflow_type=raw/user_id", False),
+        ("workflow_type=raw/user_id=7/user_id=8", False),
+        ("workflow_type=r%61w", False),
+        ("raw", False),
+    ],
+)
+def test_a_path_that_no_context_has_is_refused(path: str, is_one: bool) -> None:
+    raw = json.dumps({**OVERRIDE, "path": path}).encode()
+    if is_one:
+        decode_command(raw)
+    else:
+        with pytest.raises(ValueError, match="no context has the path"):
+            decode_command(raw)

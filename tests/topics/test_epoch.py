@@ -1,4 +1,4 @@
-"""The log epoch: minted once per life of the log, larger than any that somebody remembers."""
+"""The log epoch: minted once per life of the log, larger than any that is stored anywhere."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_first_run_mints_and_the_second_keeps(kafka: str, own: tuple[Topic, 
     asyncio.run(run())
 
 
-def test_an_epoch_says_that_its_log_is_in_memory_and_otherwise_reads_as_ever(
+def test_an_epoch_marks_a_log_in_memory_and_reads_as_before(
     kafka: str, own: tuple[Topic, Topic]
 ) -> None:
     async def run() -> None:

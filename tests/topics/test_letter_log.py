@@ -102,15 +102,15 @@ def test_an_invalid_record_hides_no_dead_letter(
             await sender.drop([letter], at=5)
         caplog.clear()
         assert await found(kafka) == ["0:1"]
-        (said,) = [each for each in caplog.messages if own["HANDLED"].name in each]
-        assert said.endswith("skipped 6 invalid records, the first at offset 0")
+        (warning,) = [each for each in caplog.messages if own["HANDLED"].name in each]
+        assert warning.endswith("skipped 6 invalid records, the first at offset 0")
         # aiokafka's producer sends none without key and value; others do
         assert _note_in(SimpleNamespace(key=None, value=None, offset=3)) is None
 
     asyncio.run(run())
 
 
-def test_a_note_says_nothing_about_a_later_log(kafka: str, own: Topics) -> None:
+def test_a_note_does_not_apply_to_a_later_log(kafka: str, own: Topics) -> None:
     """The topic recreated: its offsets begin again, what was noted of the old ones remains."""
 
     async def run() -> None:

@@ -35,7 +35,7 @@ KEY = command_key(override())
 
 
 class Log:
-    """A log of commands, and who follows it."""
+    """A log of commands, and its follower."""
 
     def __init__(self, *, begun: bool = True) -> None:
         self.follower, self.offset = OverrideNotices(), 0
@@ -50,16 +50,16 @@ class Log:
         self.follower.apply(key, value, self.offset, at)
         self.offset += 1
 
-    def told(self, now: int = NOW) -> list[tuple[str, int]]:
+    def found_at(self, now: int = NOW) -> list[tuple[str, int]]:
         return [(each.kind, each.at) for each in self.follower.due(now)]
 
 
 def test_an_override_gives_notices_when_set_and_expired() -> None:
     log = Log()
     log.add(override(until=NOW + 10, reason="slow"))
-    assert log.told(NOW + 9) == [("override_set", NOW)]
-    assert log.told(NOW + 10) == [("override_set", NOW), ("override_expired", NOW + 10)]
-    assert log.told(NOW + 99) == log.told(NOW + 10)
+    assert log.found_at(NOW + 9) == [("override_set", NOW)]
+    assert log.found_at(NOW + 10) == [("override_set", NOW), ("override_expired", NOW + 10)]
+    assert log.found_at(NOW + 99) == log.found_at(NOW + 10)
     notice = log.follower.due(NOW)[0]
     assert (notice.tenant, notice.workflow_type, notice.path) == ("acme", "refund", "")
     assert notice.evidence == {
@@ -72,7 +72,7 @@ def test_every_override_gives_a_notice_even_if_replaced_at_once() -> None:
     log = Log()
     log.add(override(until=NOW + 10))
     log.add(override(at=NOW + 1))
-    assert log.told(NOW + 20) == [("override_set", NOW), ("override_set", NOW + 1)]
+    assert log.found_at(NOW + 20) == [("override_set", NOW), ("override_set", NOW + 1)]
 
 
 def test_an_override_unset_before_its_end_does_not_expire() -> None:
@@ -80,8 +80,8 @@ def test_an_override_unset_before_its_end_does_not_expire() -> None:
     for log, at in ((early, NOW + 9), (late, NOW + 10)):
         log.add(override(until=NOW + 10))
         log.raw(KEY, None, at)
-    assert early.told(NOW + 99) == [("override_set", NOW)]
-    assert late.told(NOW + 99) == [("override_set", NOW), ("override_expired", NOW + 10)]
+    assert early.found_at(NOW + 99) == [("override_set", NOW)]
+    assert late.found_at(NOW + 99) == [("override_set", NOW), ("override_expired", NOW + 10)]
 
 
 def test_a_new_log_repeats_no_notice() -> None:
@@ -89,7 +89,7 @@ def test_a_new_log_repeats_no_notice() -> None:
     first.add(override(until=NOW + 10))
     second.add(override(until=NOW + 10, at=NOW + 5))  # as it was remembered
     second.add(Begin(number=6))
-    assert second.told(NOW + 9) == []
+    assert second.found_at(NOW + 9) == []
     assert second.follower.due(NOW + 10) == first.follower.due(NOW + 10)[1:]
 
 
@@ -107,7 +107,7 @@ def test_notices_that_no_database_can_store_are_skipped() -> None:
     log.add(override(at=2**63))
     log.add(override(until=10**30))
     log.add(override(until=-5))
-    assert log.told() == []
+    assert log.found_at() == []
     log.add(override(reason="a\0b", by="\0"))
     (notice,) = log.follower.due(NOW)
     assert (notice.evidence["reason"], notice.evidence["by"]) == ("a\ufffdb", "\ufffd")
@@ -120,9 +120,9 @@ def test_old_and_invalid_overrides_give_no_notice() -> None:
     log.raw(b"nonsense", b"nonsense")
     log.raw(b"nonsense", encode_command(override()))
     log.raw(None, encode_command(override()))
-    assert log.told(NOW + 20) == [("override_set", NOW), ("override_expired", NOW + 10)]
-    assert log.told(NOW + 5 + OVERRIDES_FOR_MS) == [("override_expired", NOW + 10)]
-    assert log.told(NOW + 10 + OVERRIDES_FOR_MS) == []
+    assert log.found_at(NOW + 20) == [("override_set", NOW), ("override_expired", NOW + 10)]
+    assert log.found_at(NOW + 5 + OVERRIDES_FOR_MS) == [("override_expired", NOW + 10)]
+    assert log.found_at(NOW + 10 + OVERRIDES_FOR_MS) == []
 
 
 def notice(**fields: Any) -> Notice:

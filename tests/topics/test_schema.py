@@ -1,4 +1,4 @@
-"""The published contract: schema files, derived decoder and golden examples say the same."""
+"""The published contract: schema files, derived decoder and golden examples agree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSED = sorted((GOLDEN / "refused").glob("*.json"))
 DOCUMENTED = derive(Event, documented=True)
 """The struct that the JSON Schema is made from: it refuses what the schema refuses."""
 BEYOND_SCHEMA = {"nul_byte_in_query", "nested_too_deep"}
-"""Rules that the check knows and a JSON Schema of ours does not say."""
+"""Rules of the check that our JSON Schemas do not have."""
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:

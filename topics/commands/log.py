@@ -44,7 +44,7 @@ class PreviousCommands(NamedTuple):
 
 
 async def read_commands(kafka: str) -> CommandState:
-    """Return the commands in force now. Invalid records are skipped.
+    """Return the commands in force now. Invalid records are skipped, and noted in `refused`.
 
     Reads up to the high watermark: commands behind an open transaction count, unless they are part
     of a transaction themselves (see `topics.commands.tail`).
@@ -60,9 +60,9 @@ async def read_commands(kafka: str) -> CommandState:
 async def _read(kafka: str) -> CommandState:
     state, found = await topic_state(kafka, COMMANDS.name), _empty_state()
     async for record in read_records(kafka, COMMANDS.name, state.begin, state.end):
-        _apply(found, record)
+        apply_or_note(found, record)
     async for record in outside_transactions(kafka, COMMANDS.name, state.end[0], state.high[0]):
-        _apply(found, record)
+        apply_or_note(found, record)
     found.read_to = max(state.end[0], state.high[0])
     return found
 
@@ -89,6 +89,14 @@ def _apply(state: CommandState, record: Any) -> CommandTarget | None:
     with suppress(ValueError):
         return state.apply(record.key, record.value, record.offset)
     return None
+
+
+def apply_or_note(state: CommandState, record: Any) -> None:
+    """Apply a record; note an invalid one in `state.refused`."""
+    try:
+        state.apply(record.key, record.value, record.offset)
+    except ValueError as error:
+        state.refused[record.offset] = str(error)
 
 
 async def begin_commands(

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 
 from headstart.events.schema import MAX_IDENTIFIER
-from headstart.keys import SEPARATOR, workflow_type_of
+from headstart.keys import SEPARATOR, context_paths, workflow_type_of
 from topics.kafka.limits import LARGEST_MS
 
 Identifier = Annotated[
@@ -31,7 +32,9 @@ LARGEST_NUMBER: Final = 10**12
 """Largest number of a log. Numbers are Unix seconds, or one above the previous number."""
 
 
-class ThresholdOverride(msgspec.Struct, tag_field="set", tag="threshold", kw_only=True):
+class ThresholdOverride(
+    msgspec.Struct, tag_field="set", tag="threshold", kw_only=True, forbid_unknown_fields=True
+):
     """A threshold set by hand for one context and all below it, in the place of what is learned.
 
     `path` is the context's, "" for the whole workflow type; `tool` null is every tool. A threshold
@@ -51,7 +54,9 @@ class ThresholdOverride(msgspec.Struct, tag_field="set", tag="threshold", kw_onl
     at: Moment
 
 
-class ModeCommand(msgspec.Struct, tag_field="set", tag="mode", kw_only=True):
+class ModeCommand(
+    msgspec.Struct, tag_field="set", tag="mode", kw_only=True, forbid_unknown_fields=True
+):
     """How far executors may go: `off`, `observe` (log, start nothing) or `act`.
 
     `tenant` null is everybody, `agent` null every agent of the tenant. `at`: Unix ms.
@@ -65,7 +70,7 @@ class ModeCommand(msgspec.Struct, tag_field="set", tag="mode", kw_only=True):
     at: Moment
 
 
-class Begin(msgspec.Struct, tag_field="set", tag="log", kw_only=True):
+class Begin(msgspec.Struct, tag_field="set", tag="log", kw_only=True, forbid_unknown_fields=True):
     """Which life of this log it is: larger than that of any before, whose offsets began at 0 too.
 
     Written when the topic is created, after what earlier commands left in Redis.
@@ -133,7 +138,11 @@ def encode_command(command: Command | Begin) -> bytes:
 
 
 def decode_command(raw: bytes) -> Command | Begin:
-    """Return the command in a record's value. Raises `ValueError` with the reason."""
+    """Return the command in a record's value. Raises `ValueError` with the reason.
+
+    An unknown field is refused: it may be a condition, and without it the command would hold more
+    widely than it was set. So is a path that no context can have: nothing could unset it.
+    """
     try:
         command: Command | Begin = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -143,9 +152,24 @@ def decode_command(raw: bytes) -> Command | Begin:
             raise ValueError("an override sets speculate, suggest or both")
         if command.path and workflow_type_of(command.path) != command.workflow_type:
             raise ValueError(f"the path {command.path!r:.200} is of another workflow type")
+        if command.path and _canonical(command.path) != command.path:
+            raise ValueError(
+                f"no context has the path {command.path!r:.200}: it is level=value for each level, "
+                "with / between them, values percent-encoded"
+            )
     elif isinstance(command, ModeCommand) and command.agent and not command.tenant:
         raise ValueError("a mode of one agent names its tenant")
     return command
+
+
+def _canonical(path: str) -> str:
+    """Return a path as `context_paths` writes that of its levels and values."""
+    (_, workflow_type), *levels = [
+        (unquote(name), unquote(value))
+        for name, _, value in (part.partition("=") for part in path.split("/"))
+    ]
+    names = [name for name, _ in levels]
+    return context_paths(workflow_type, dict(levels).get, names)[-1]
 
 
 class CommandState:
@@ -165,6 +189,8 @@ class CommandState:
         self._read = -1
         self.read_to = 0
         """Offset up to which the log was read, exclusive."""
+        self.refused: dict[int, str] = {}
+        """Reasons of invalid records by offset, if the whole log was read at once."""
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int) -> CommandTarget | None:
         """Apply the next record; return the target that changed, if any.

@@ -73,7 +73,7 @@ class TypeEvidence(LearnedState, frozen=True, forbid_unknown_fields=True, gc=Fal
     path: _Path
 
 
-class Evidence(
+class DefaultEvidence(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="evidence"
 ):
     """A partition's learned state of a tenant's workflow types, input for the tenant's default.
@@ -219,7 +219,9 @@ class Clock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     at: _Now
 
 
-Control = LearnerChoice | Evidence | Default | Reset | Seed | Staged | Rebuild | Downweight | Clock
+Control = (
+    LearnerChoice | DefaultEvidence | Default | Reset | Seed | Staged | Rebuild | Downweight | Clock
+)
 """Every kind of control record."""
 
 _decode = msgspec.json.Decoder(Control).decode
@@ -274,7 +276,7 @@ def refuse_misplaced(control: Control, partition: int) -> None:
     if isinstance(control, Staged | Rebuild):
         right = control.partition
     else:
-        right = 0 if isinstance(control, Evidence) else msgspec.UNSET
+        right = 0 if isinstance(control, DefaultEvidence) else msgspec.UNSET
     if right is not msgspec.UNSET and right != partition:
         raise ValueError(
             f"partition: the record was made for partition {right} and is in {partition}; a control"

@@ -23,6 +23,7 @@ class PredictionFields(Protocol):
     was_correct: bool | None
     speculated: bool | None
     not_startable: str | None
+    calibrated: bool | None
 
 
 class ResultFields(Protocol):
@@ -63,7 +64,9 @@ class EventFields(Protocol):
     origin: tuple[str, int] | None
 
 
-Scalar = str | int | float | bool | None
+_SMALL = msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)
+"""Larger integers are left to the open decoder, whose guard refuses those beyond any float."""
+Scalar = str | Annotated[int, _SMALL] | float | bool | None
 _ID = msgspec.Meta(min_length=36, max_length=36)
 """An id in the usual form. Kept as text: converting it to a UUID takes 30 % of decoding."""
 

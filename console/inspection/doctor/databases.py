@@ -98,7 +98,7 @@ async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding]
 
 
 def _no_mode(served: ServedMode) -> Finding:
-    what = f"serves the mode {served.stored!r} for {served.whose}: executors treat it as off"
+    what = f"serves the mode {served.stored!r} for {served.owner}: executors treat it as off"
     remedy = "`headstart config set mode` sets off, observe or act"
     return Finding("redis", ERROR, what, remedy)
 

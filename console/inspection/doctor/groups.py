@@ -9,14 +9,18 @@ from console.inspection.partition_owners import without_owner
 from console.inspection.services import AskedPostgres
 
 
-async def check_groups(kafka: str, postgres: str, topics: LogTopics) -> list[Finding]:
+async def check_groups(
+    kafka: str, postgres: str, topics: LogTopics, spans_topic: str = ""
+) -> list[Finding]:
     """Return the partitions that no worker reads although records wait in them.
+
+    `spans_topic`: the topic that the worker `spans` reads, or empty.
 
     If broker or Postgres does not answer, other checks report it and this one returns nothing.
     """
     try:
         async with AskedPostgres(postgres) as asked:
-            log = await ask_groups(kafka, topics.epoch, topics.states)
+            log = await ask_groups(kafka, topics.epoch, topics.states, spans_topic=spans_topic)
             stored = await ask_stored(await asked.connection(), log.epoch)
         unowned = list(without_owner(lags(log, stored), log.groups))
     except Exception:

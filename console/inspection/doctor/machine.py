@@ -169,10 +169,10 @@ def check_clock(others: dict[str, float]) -> Finding:
     if abs(off) < CLOCK_S:
         return Finding("clock", OK, "agrees with that of " + " and ".join(others))
     agree = all(abs(each - off) < CLOCK_S for each in others.values()) and len(others) > 1
-    whose = "this machine's clock is wrong" if agree else "the clocks disagree"
+    cause = "this machine's clock is wrong" if agree else "the clocks disagree"
     remedy = (
         "set the clock (NTP): events more than an hour ahead of the log become dead letters, and "
         "workers more than five minutes ahead of Redis publish no time, so that nothing expires"
     )
-    what = f"{whose}: {found}"
+    what = f"{cause}: {found}"
     return Finding("clock", ERROR if abs(off) >= CLOCK_WRONG_S else WARNING, what, remedy)

@@ -10,6 +10,7 @@ from console.inspection.doctor.databases import check_postgres, check_redis
 from console.inspection.doctor.findings import Finding
 from console.inspection.doctor.groups import check_groups
 from console.inspection.doctor.machine import Machine, check_clock, check_machine
+from console.inspection.doctor.memory import check_memory
 from console.inspection.doctor.served import check_served
 from console.inspection.doctor.workers import check_workers
 from console.inspection.target import InspectionTarget
@@ -26,6 +27,7 @@ async def diagnose(target: InspectionTarget, machine: Machine = HERE) -> list[Fi
         check_redis(target.redis, machine.now),
         check_served(target.kafka, target.redis, machine.now),
     )
+    workers = find_workers(target.data, configured=target.optional_workers)
     offs = {"Postgres": postgres_off, "Redis": redis_off}
     clocks = {name: off for name, off in offs.items() if off is not None}
     return [
@@ -35,8 +37,9 @@ async def diagnose(target: InspectionTarget, machine: Machine = HERE) -> list[Fi
         *redis,
         *served,
         *groups,
+        *(await check_memory(target.postgres) if target.memory else ()),
         check_clock(clocks),
-        *check_workers(find_workers(target.data), target.data),
+        *check_workers(workers, target.data),
     ]
 
 
@@ -45,4 +48,4 @@ async def _check_log(target: InspectionTarget) -> tuple[list[Finding], list[Find
     found, topics = await check_broker(target.kafka)
     if topics is None:
         return found, []
-    return found, await check_groups(target.kafka, target.postgres, topics)
+    return found, await check_groups(target.kafka, target.postgres, topics, target.spans_topic)

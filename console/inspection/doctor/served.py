@@ -6,10 +6,15 @@ import asyncio
 from collections.abc import Callable
 
 from console.inspection.doctor.findings import ERROR, WARNING, Finding
+from headstart.keys import event_key
 from sinks.connections import redis_client
 from sinks.redis.commands import CommandPublisher, redis_hash
+from sinks.redis.models import served_models
 from sinks.redis.queries import REMEDY, UnreadableFields, served_thresholds
+from topics.catalogue import COMMANDS
 from topics.commands.log import read_commands
+from topics.commands.messages import CommandState
+from topics.models.log import read_log_end
 
 _SET_ASIDE = "headstart:set-aside:*"
 _SERVED_WITHIN_S = 3.0
@@ -24,7 +29,10 @@ async def check_served(kafka: str, redis: str, now: Callable[[], float]) -> list
     If broker or Redis does not answer, other checks report it and this one returns nothing.
     """
     found: list[Finding] = []
-    for check in (_thresholds(redis), _modes(redis), _commands(kafka, redis, now)):
+    checks = (
+        _thresholds(redis), _modes(redis), _commands(kafka, redis, now), _models(kafka, redis)
+    )  # fmt: skip
+    for check in checks:
         try:
             found += await check
         except Exception:
@@ -65,6 +73,22 @@ async def _modes(redis: str) -> list[Finding]:
     return [Finding("served", WARNING, what, remedy)]
 
 
+async def _models(kafka: str, redis: str) -> list[Finding]:
+    """Return that shared models in Redis are later than the log, so that no worker learned them."""
+    served = await served_models(redis, snapshots=False)
+    end = await read_log_end(kafka)  # after the versions to compare with it
+    ahead = [m for m in served if end.is_ahead(event_key(*m.names), (m.epoch, m.offset))]
+    if not ahead:
+        return []
+    first, many = ahead[0], f"{len(ahead)} shared models" if len(ahead) > 1 else "a shared model"
+    what = (
+        f"Redis has {many} with a version later than the log, and executors get no other: "
+        f"{first.workflow_type} of tenant {first.tenant} has {first.epoch}:{first.offset}"
+    )
+    remedy = "`headstart predict models` marks them, `headstart predict verify` prints what to do"
+    return [Finding("served", ERROR, what, remedy)]
+
+
 async def _commands(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
     if not (found := await _not_served(kafka, redis, now)):
         return []
@@ -80,18 +104,35 @@ async def _not_served(kafka: str, redis: str, now: Callable[[], float]) -> list[
     async with CommandPublisher(redis) as publisher:
         looked = await publisher.look(state, int(now() * 1000))
         if not await publisher.has_all_modes():  # reported by `_modes`: executors start nothing
-            looked = [(place, said._replace(changes={})) for place, said in looked]
+            looked = [(place, merged._replace(changes={})) for place, merged in looked]
     found = []
-    for place, said in looked:
+    for place, merged in looked:
         if newer := publisher.newer.get(place):
             what = f"Redis does not serve what commands set: {newer.what}"
             found.append(Finding("served", ERROR, what, newer.remedy))
-        elif said.changes:
+        elif merged.changes:
             what = f"Redis does not serve what commands set at {redis_hash(place)}"
             found.append(Finding("served", ERROR, what, _UNSERVED_REMEDY))
     remedy = "set it by `headstart config set`, or set it there and then unset it"
-    return found + [
-        Finding("served", WARNING, f"no command set {what}: {redis_hash(place)}", remedy)
-        for place, said in looked
-        for what in said.kept
-    ]
+    return (
+        found
+        + refused_records(state)
+        + [
+            Finding("served", WARNING, f"no command set {what}: {redis_hash(place)}", remedy)
+            for place, merged in looked
+            for what in merged.kept
+        ]
+    )
+
+
+def refused_records(state: CommandState) -> list[Finding]:
+    """Return that records of the log of commands are invalid, and have no effect."""
+    if not state.refused:
+        return []
+    offset, reason = max(state.refused.items())
+    what = (
+        f"records of {COMMANDS.name} are refused and have no effect: {len(state.refused):,}; the "
+        f"last is at offset {offset}: {reason:.200}"
+    )
+    remedy = "use `headstart config set` and `unset`; no other program may write to that topic"
+    return [Finding("served", WARNING, what, remedy)]

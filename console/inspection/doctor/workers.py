@@ -10,8 +10,13 @@ from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from console.inspection.workers import Worker
 
 _NOTED: Final = (
-    "its log says which (redis.repaired, redis.contested, redis.kept); give other programs "
-    "that write to Redis another server or database number"
+    "its log names it (redis_check.repaired, redis_check.contested, "
+    "commands.unknown_setting_kept); give other programs that write to Redis another server or "
+    "database number"
+)
+_WITHOUT_VECTORS: Final = (
+    "search by words, contexts and queries goes on; the worker fills the vectors in as soon as the "
+    "model or pgvector can be used (HEADSTART_EMBEDDING_URL, `headstart migrate`)"
 )
 
 
@@ -34,6 +39,9 @@ def check_workers(found: Sequence[Worker], data: Path) -> Iterator[Finding]:
             yield Finding("workers", ERROR, f"{name} {trouble}", remedy)
         else:
             yield Finding("workers", WARNING, f"{name} {trouble}", f"see its log: {log}")
+        if each.degraded:
+            what = f"{name} stores episodes without vectors: {each.degraded}"
+            yield Finding("memory", WARNING, what, _WITHOUT_VECTORS)
         for note in each.redis_notes:
             yield Finding("served", WARNING, f"{name}: {note}", _NOTED)
 

@@ -1,8 +1,8 @@
 -- Episodes read back as events, for replay.
 
 -- name: archived
--- What was stored of a range in the order in which it happened; at one time a prediction comes
--- before its end, and the ids settle the rest.
+-- The stored events of a range in the order in which they happened; at equal times a prediction comes
+-- before its outcome, and ids decide between the others.
 SELECT id::text, event_type, tenant, workflow_type, workflow_id, task_id, user_id, agent_id,
     session_id, (extract(epoch FROM timestamp) * 1000)::bigint AS timestamp, tool_id, success,
     confidence, data, extra
@@ -14,7 +14,7 @@ WHERE timestamp >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
 ORDER BY timestamp, event_type <> 'speculation_start', id
 
 -- name: extent
--- How many events there are, and when the first and the last of them happened (Unix ms).
+-- The number of events, and the times of the first and the last (Unix ms).
 SELECT count(*), (extract(epoch FROM min(timestamp)) * 1000)::bigint,
     (extract(epoch FROM max(timestamp)) * 1000)::bigint
 FROM episodic_events

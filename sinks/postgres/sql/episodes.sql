@@ -1,7 +1,7 @@
--- What EpisodeSink runs. The column order of the stage is the order of encode_event.
+-- The statements of EpisodeSink. The column order of the stage is the order of encode_event.
 
 -- name: copy_table
--- Straight into the table, which nearly always takes a batch whole. NULL is the empty string: no
+-- Copies into the table, which nearly always accepts the whole batch. NULL is the empty string: no
 -- field of an event may be empty, and it needs no escaping.
 COPY episodic_events (
     id, tenant, event_type, workflow_type, workflow_id, task_id, user_id, agent_id, session_id,
@@ -9,7 +9,7 @@ COPY episodic_events (
 ) FROM STDIN (FORMAT text, NULL '')
 
 -- name: create_stage
--- Where a batch lands that the table did not take. No constraints: the table checks.
+-- Receives a batch that the table refused. No constraints: the table checks them.
 CREATE TEMP TABLE IF NOT EXISTS stage_episodes (
     id uuid, tenant text, event_type text, workflow_type text, workflow_id text, task_id text,
     user_id text, agent_id text, session_id text, timestamp timestamptz, tool_id text,
@@ -17,15 +17,15 @@ CREATE TEMP TABLE IF NOT EXISTS stage_episodes (
 ) ON COMMIT DELETE ROWS
 
 -- name: copy_stage
--- In the same format.
+-- In the format of copy_table.
 COPY stage_episodes FROM STDIN (FORMAT text, NULL '')
 
 -- name: clear_stage
--- Forget the merged half of a batch that is being bisected.
+-- Delete the merged half of a batch that is being bisected.
 DELETE FROM stage_episodes
 
 -- name: merge_stage
--- Store what is new.
+-- Store the rows that are new.
 INSERT INTO episodic_events (
     id, tenant, event_type, workflow_type, workflow_id, task_id, user_id, agent_id, session_id,
     timestamp, tool_id, success, confidence, data, extra
@@ -35,3 +35,7 @@ SELECT
     timestamp, tool_id, success, confidence, data, extra
 FROM stage_episodes
 ON CONFLICT (timestamp, tenant, id) DO NOTHING
+
+-- name: copy_outbox
+-- The runs of the stored events, for the memory worker. Append only: see migration 0006.
+COPY episode_outbox (tenant, workflow_id, first_at, last_at) FROM STDIN (FORMAT text, NULL '')

@@ -1,7 +1,7 @@
--- What HistorySink runs. The column order of the stage is the order of encode_threshold.
+-- The statements of HistorySink. The column order of the stage is the order of encode_threshold.
 
 -- name: create_stage
--- Where a batch of threshold changes lands before it is merged.
+-- Receives a batch of threshold changes before it is merged.
 CREATE TEMP TABLE IF NOT EXISTS stage_history (
     tenant text, workflow_type text, path text, epoch bigint, "offset" bigint,
     speculate double precision, suggest double precision, outcomes bigint, learner text,
@@ -9,17 +9,17 @@ CREATE TEMP TABLE IF NOT EXISTS stage_history (
 ) ON COMMIT DELETE ROWS
 
 -- name: copy_stage
--- NULL is the empty string, which the table then refuses where a value is needed.
+-- NULL is the empty string; the table refuses it where a value is required.
 COPY stage_history FROM STDIN (FORMAT text, NULL '')
 
 -- name: clear_stage
--- Forget the merged half of a batch that is being bisected.
+-- Delete the merged half of a batch that is being bisected.
 DELETE FROM stage_history
 
 -- name: merge_stage
--- Store what is new. Days and the rest of the day are added apart: interval multiplication goes
--- through double precision, and so stays exact up to the year 9999. A tenant's default is of no
--- workflow type, and what has gone has no learner.
+-- Store the rows that are new. Days and the time of day are added separately: interval multiplication
+-- uses double precision, and stays exact this way up to the year 9999. A tenant's default has no
+-- workflow type, and a deleted context no learner.
 INSERT INTO threshold_history (
     tenant, workflow_type, path, epoch, "offset", speculate, suggest, outcomes, learner, at
 )

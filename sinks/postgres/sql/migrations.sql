@@ -1,11 +1,11 @@
--- What the migration runner itself needs.
+-- The statements of the migration runner.
 
 -- name: lock
 -- One runner at a time, until its transaction ends.
 SELECT pg_advisory_xact_lock(hashtextextended('headstart migrations', 0))
 
 -- name: create_record
--- What was applied, and the text it had.
+-- The applied migrations, with their text.
 CREATE TABLE IF NOT EXISTS schema_migrations (
     version    integer     PRIMARY KEY,
     name       text        NOT NULL,
@@ -14,14 +14,14 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 )
 
 -- name: has_record
--- Whether anything was ever applied.
+-- Whether any migration was ever applied.
 SELECT to_regclass('schema_migrations') IS NOT NULL
 
 -- name: applied
--- Everything applied, oldest first.
+-- The applied migrations, oldest first.
 SELECT version, name, checksum FROM schema_migrations ORDER BY version
 
 -- name: record
--- Remember one migration.
+-- Record one migration.
 INSERT INTO schema_migrations (version, name, checksum)
 VALUES (%(version)s, %(name)s, %(checksum)s)

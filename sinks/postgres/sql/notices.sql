@@ -1,8 +1,8 @@
--- What is told of contexts: found beside the threshold history, sent afterwards, listed.
+-- Notices about contexts: detected with the threshold history, sent afterwards, listed.
 
 -- name: claim
--- The first offset not yet stored of each partition, held until the transaction ends: who comes
--- later waits, and then sees what was stored meanwhile. In partition order, as in offsets.sql.
+-- The first offset not yet stored of each partition, locked until the transaction ends: a later
+-- transaction waits, and then reads what was stored meanwhile. In partition order, as in offsets.sql.
 INSERT INTO sink_offsets AS known (consumer, topic, epoch, partition, next_offset)
 SELECT %(consumer)s, %(topic)s, %(epoch)s, partition, 0
 FROM unnest(%(partitions)s::integer[]) AS given (partition)
@@ -11,7 +11,7 @@ ON CONFLICT (consumer, topic, epoch, partition) DO UPDATE SET next_offset = know
 RETURNING partition, next_offset
 
 -- name: known
--- The newest value stored of each context, and what its detectors keep; uses the primary keys.
+-- The newest stored value of each context, and its detectors' state; uses the primary keys.
 SELECT asked.tenant, asked.path, newest.epoch, newest."offset", newest.outcomes, kept.state
 FROM unnest(%(tenants)s::text[], %(paths)s::text[]) AS asked (tenant, path)
 LEFT JOIN LATERAL (
@@ -22,7 +22,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN context_watch AS kept ON kept.tenant = asked.tenant AND kept.path = asked.path
 
 -- name: keep
--- What detectors keep from now on. In key order, so that two writers do not deadlock.
+-- Store the detectors' new state. In key order, so that two writers do not deadlock.
 INSERT INTO context_watch AS known (tenant, path, epoch, "offset", state)
 SELECT * FROM unnest(
     %(tenants)s::text[], %(paths)s::text[], %(epochs)s::bigint[], %(offsets)s::bigint[],
@@ -33,13 +33,13 @@ ON CONFLICT (tenant, path) DO UPDATE
 SET epoch = excluded.epoch, "offset" = excluded."offset", state = excluded.state
 
 -- name: forget
--- Of contexts that have gone.
+-- Delete the state of contexts that no longer exist.
 DELETE FROM context_watch AS known
 USING unnest(%(tenants)s::text[], %(paths)s::text[]) AS gone (tenant, path)
 WHERE known.tenant = gone.tenant AND known.path = gone.path
 
 -- name: add
--- What is to be told; what was found before is told already, or waits.
+-- Add new notices; one that was detected before is already sent, or waits to be.
 INSERT INTO notices (id, kind, tenant, workflow_type, path, at_ms, evidence, partition)
 SELECT id, kind, tenant, workflow_type, path, at_ms, evidence::jsonb, partition FROM unnest(
     %(ids)s::text[], %(kinds)s::text[], %(tenants)s::text[], %(workflow_types)s::text[],
@@ -48,7 +48,7 @@ SELECT id, kind, tenant, workflow_type, path, at_ms, evidence::jsonb, partition 
 ON CONFLICT (id) DO NOTHING
 
 -- name: unsent
--- The oldest that the topic does not have, of these partitions; uses idx_notices_unsent.
+-- The oldest unsent notices of these partitions; uses idx_notices_unsent.
 SELECT partition, id, kind, tenant, workflow_type, path, at_ms AS at, evidence
 FROM notices
 WHERE sent IS NULL AND partition = ANY(%(partitions)s::integer[])
@@ -56,11 +56,11 @@ ORDER BY found, id
 LIMIT %(limit)s
 
 -- name: mark_sent
--- The topic has them.
+-- Mark notices that were written to the topic.
 UPDATE notices SET sent = clock_timestamp() WHERE id = ANY(%(ids)s::text[]) AND sent IS NULL
 
 -- name: forget_sent
--- What was found long ago and sent; uses idx_notices_found. Workers do not wait for each other.
+-- Delete sent notices that are older than the retention; uses idx_notices_found. Workers do not wait for each other.
 DELETE FROM notices WHERE id IN (
     SELECT id FROM notices
     WHERE found < clock_timestamp() - %(days)s * interval '1 day' AND sent IS NOT NULL
@@ -70,7 +70,7 @@ DELETE FROM notices WHERE id IN (
 )
 
 -- name: newest
--- What was told, newest first; uses idx_notices_found.
+-- The notices, newest first; uses idx_notices_found.
 SELECT (extract(epoch FROM found) * 1000)::bigint AS found, id, kind, tenant, workflow_type, path,
     at_ms AS at, evidence
 FROM notices

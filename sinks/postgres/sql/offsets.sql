@@ -1,4 +1,4 @@
--- How far a consumer has come.
+-- The progress of a consumer.
 
 -- name: next_offsets
 -- The first offset not yet stored, by partition.
@@ -21,5 +21,5 @@ DO UPDATE SET next_offset = greatest(known.next_offset, excluded.next_offset)
 SELECT to_regclass('sink_offsets') IS NOT NULL
 
 -- name: largest_epoch
--- The newest life of a log that anything was stored from; NULL before the first.
+-- The newest epoch of a log from which rows were stored; NULL before the first.
 SELECT max(epoch) FROM sink_offsets

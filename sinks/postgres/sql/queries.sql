@@ -11,7 +11,7 @@ ORDER BY timestamp DESC, id DESC
 LIMIT %(limit)s
 
 -- name: count_events
--- Stored rows and distinct ids of one tenant: equal, or something was stored twice.
+-- Stored rows and distinct ids of one tenant: they differ if an event was stored twice.
 SELECT count(*), count(DISTINCT id) FROM episodic_events WHERE tenant = %(tenant)s
 
 -- name: event_ids
@@ -29,7 +29,7 @@ ORDER BY epoch DESC, "offset" DESC
 LIMIT %(limit)s
 
 -- name: not_stored
--- Which of these events have no row; uses the unique key. Times as in history.sql.
+-- The events of a list that have no row; uses the unique key. Times as in history.sql.
 SELECT wanted.id::text
 FROM unnest(
     string_to_array(%(ids)s, ',')::uuid[],
@@ -44,7 +44,7 @@ WHERE NOT EXISTS (
 )
 
 -- name: estimate_events
--- About how many events are stored, from Postgres' statistics: to count them takes too long.
+-- The approximate number of stored events, from Postgres' statistics: counting them takes too long.
 SELECT coalesce(sum(s.n_live_tup), 0)::bigint
 FROM pg_partition_tree(to_regclass('episodic_events')) AS t
 JOIN pg_stat_user_tables AS s ON s.relid = t.relid

@@ -1,17 +1,22 @@
--- What the role of a connection may not do, though the workers need it.
+-- Privileges that workers need and the role of a connection lacks.
 
 -- name: missing
--- The statements that give the rights which are missing, in the order in which they are to be run.
--- Looked up in the catalogues, which every role can read, so that all are found at once. To attach
--- a partition takes the owner of the partitioned table; all else takes privileges.
+-- The statements that grant the missing rights, in the order in which to run them. Found in the
+-- catalogues, which every role can read, so that all are found at once. Attaching a partition
+-- requires the owner of the partitioned table; where row-level security is on, the owner or a role
+-- with BYPASSRLS; everything else requires privileges.
 WITH home AS (
     SELECT coalesce(current_schema()::text, 'public') AS schema
 ), tables AS (
-    SELECT c.oid, c.relname, c.relowner, n.nspname
+    SELECT c.oid, c.relname, c.relowner, n.nspname,
+        relname = 'episodic_events' OR relrowsecurity
+            AND NOT (SELECT rolbypassrls FROM pg_roles WHERE rolname = current_user) AS needs_owner
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN home ON schema = nspname
     WHERE relname IN (
         'episodic_events', 'episodic_events_default', 'sink_offsets', 'threshold_history',
-        'notices', 'context_watch', 'schema_migrations'
+        'notices', 'context_watch', 'schema_migrations', 'episodes', 'episode_vectors',
+        'episode_outbox', 'memory_models', 'memory_purges', 'memory_profiles', 'memory_policies',
+        'memory_retrievals', 'memory_audit'
     )
 )
 SELECT statement FROM (
@@ -26,17 +31,17 @@ SELECT statement FROM (
     UNION ALL
     SELECT 3, relname, format('ALTER TABLE %I.%I OWNER TO %I', nspname, relname, current_user)
     FROM tables
-    WHERE relname = 'episodic_events' AND NOT pg_has_role(relowner, 'USAGE')
+    WHERE needs_owner AND NOT pg_has_role(relowner, 'USAGE')
     UNION ALL
     SELECT 4, relname, format(
         'GRANT SELECT, INSERT, UPDATE, DELETE ON %I.%I TO %I', nspname, relname, current_user)
     FROM tables
-    WHERE relname <> 'episodic_events' AND NOT (
+    WHERE NOT needs_owner AND NOT (
         has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
         AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE'))
 ) AS missing
 ORDER BY place, name
 
 -- name: stores
--- Whether the role may store episodes: one that only reads needs no other rights.
+-- Whether the role may store episodes: a read-only role needs no other rights.
 SELECT coalesce(has_table_privilege(to_regclass('episodic_events'), 'INSERT'), false)

@@ -55,8 +55,8 @@ def own(tmp_path: Path) -> Iterator[Callable[[str], Owner]]:
         )
         started.append(process)
         assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        return Owner(process, Addresses(**said["addresses"]), said["pids"])
+        output = json.loads(process.stdout.readline())
+        return Owner(process, Addresses(**output["addresses"]), output["pids"])
 
     yield start
     for process in started:

@@ -88,8 +88,8 @@ def test_a_failed_start_leaves_nothing(make: MakeStack, tmp_path: Path) -> None:
     assert stack.pids == {}
     assert running(data) is None
     (data / "redis" / "appendonlydir").unlink()
-    with make() as mended:
-        mended.check()
+    with make() as repaired:
+        repaired.check()
 
 
 def test_only_the_embedded_broker_forgets(make: MakeStack) -> None:

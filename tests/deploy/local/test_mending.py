@@ -17,7 +17,7 @@ from tests.patience import until
 MakeStack = Callable[..., Stack]
 
 
-def mended(stack: Stack, before: Callable[[str], None] = lambda _name: None) -> Restart | Failure:
+def repair(stack: Stack, before: Callable[[str], None] = lambda _name: None) -> Restart | Failure:
     """Look until something was started again, or tried."""
     found = list[Restart | Failure]()
     until(lambda: found.extend(stack.restart_services(before)) or found, pause_s=0.02)
@@ -33,13 +33,13 @@ def test_each_service_comes_back_where_it_was(make: MakeStack, tmp_path: Path) -
         with Redis.from_url(at.redis) as redis:
             redis.set("kept", "7")
         assert stack.restart_services() == []
-        told: list[str] = []
+        called: list[str] = []
         for name, pid in began.items():
             os.kill(pid, signal.SIGKILL)
-            restart = mended(stack, told.append)
+            restart = repair(stack, called.append)
             assert str(restart).startswith(f"{name} was ended by SIGKILL; started again")
             assert stack.down == []
-        assert told == list(began)
+        assert called == list(began)
         assert stack.addresses == at
         assert not set(stack.pids.values()) & set(began.values())
         with psycopg.connect(at.postgres) as connection:
@@ -63,8 +63,8 @@ def test_one_that_ends_again_and_again_is_given_up(
         for path in files.iterdir():
             path.write_bytes(b"damage")
         for _ in range(MOST_ENDS - 2):
-            assert str(mended(stack)).startswith("redis does not start: redis ended with exit code")
+            assert str(repair(stack)).startswith("redis does not start: redis ended with exit code")
         with pytest.raises(StackError, match=f"{MOST_ENDS} times within 300 s") as caught:
-            mended(stack)
+            repair(stack)
         assert "AOF" in str(caught.value), "the end of its log is part of the message"
         ready.kafka(stack.addresses.kafka)  # the others are as they were

@@ -1,4 +1,4 @@
-"""Several guesses about one step, by the client's attempts: each is joined to its own start."""
+"""Several guesses about one step, by the client's turns: each is joined to its own start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headstart.speculation.decision import Guess
 from headstart.speculation.prediction_log import PredictionLog
 from headstart.speculation.speculator import AsyncSpeculator
 from headstart.thresholds.threshold import Threshold
-from tests.client.attempting import CONTEXT, Log, attempts
+from tests.client.speculation.turns import CONTEXT, Log, resolve, speculate
 from tests.processing.building import NOW, Table, context, counts, run
 
 STEP = {**CONTEXT, "task_id": "t1"}
@@ -36,8 +36,9 @@ async def found() -> str:
 
 async def guess(
     speculator: AsyncSpeculator, stack: AsyncExitStack, tool: str, step: dict[str, Any] = STEP
-) -> headstart.Attempt[str]:
-    trying = speculator.attempt(step, tool, {}, found, confidence=0.95, gain=400.0, cost=10.0)
+) -> headstart.Turn[str]:
+    guessed = headstart.GuessedCall(tool, {}, 0.95, gain=400.0, cost=10.0)
+    trying = speculator.turn(step, [guessed], lambda *call: found())
     return await stack.enter_async_context(trying)
 
 
@@ -70,7 +71,7 @@ def tried(test: Callable[[AsyncSpeculator, Log], Coroutine[Any, Any, None]]) -> 
         logs.append(log)
         await test(speculator, log)
 
-    attempts(kept, allowed=TOOLS)
+    speculate(kept, allowed=TOOLS)
     return logs[0]
 
 
@@ -81,8 +82,8 @@ def test_each_of_several_guesses_about_one_step_has_its_own_outcome(order: Any) 
             tools = ("search", "lookup", "pay")
             open_ = [await guess(speculator, stack, tool) for tool in tools]
             for place in order:
-                told = await open_[place].resolve("lookup", {})
-                assert told.hit is (place == 1)
+                outcome = await resolve(open_[place], "lookup", {})
+                assert outcome.hit is (place == 1)
 
     log = tried(test)
     assert {start["task_id"] for start in log.of("speculation_start")} == {"t1", "t1/2", "t1/3"}
@@ -93,7 +94,7 @@ def test_an_id_is_free_again_as_soon_as_its_outcome_is_logged() -> None:
     async def test(speculator: AsyncSpeculator, log: Log) -> None:
         for _ in range(2):  # a retry of the step, as before
             async with AsyncExitStack() as stack:
-                await (await guess(speculator, stack, "search")).resolve("search", {})
+                await resolve(await guess(speculator, stack, "search"), "search", {})
         with suppress(KeyError):
             async with AsyncExitStack() as stack:
                 await guess(speculator, stack, "search")
