@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from cli.support.options import Json
 from cli.support.output import claim_outputs, echo, percent, show_json, show_table
 from cli.support.progress import Bar
+
+_LABELS: Final = {
+    "all": "all", "new_tasks": "own task left out", "new_situations": "nor an equal first call",
+}  # fmt: skip
 
 Runs = Annotated[
     str,
@@ -74,7 +78,7 @@ def _show(found: Mapping[str, Any]) -> None:
         columns,
         [
             [label, name, *_cells(figures)]
-            for key, label in (("all", "all"), ("new_tasks", "own task left out"))
+            for key, label in _LABELS.items()
             for name, figures in found[key].items()
         ],
     )

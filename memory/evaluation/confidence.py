@@ -7,6 +7,7 @@ from math import log
 from typing import Final, NamedTuple
 
 from memory.cases.case import Case
+from memory.evaluation.columns import Column, leaves_first_call, leaves_task
 from memory.ranking.evidence import (
     NO_VOTE,
     BackOffGuess,
@@ -36,7 +37,7 @@ class JudgedGuesses(NamedTuple):
 def judged_guesses(
     cases: Sequence[Case],
     *,
-    new_tasks: bool,
+    column: Column = "all",
     reached: Callable[[], None] = lambda: None,
 ) -> Iterator[JudgedGuesses]:
     """Yield each run of one kind with how good the confidences of its guesses were.
@@ -47,7 +48,12 @@ def judged_guesses(
     plain, voted = CalibratedConfidence(with_votes=False), CalibratedConfidence()
     for case in cases:
         tools = case.tools[:MOST_CALLS]
-        run = RunSoFar(index, case.writer, case.task if new_tasks else "")
+        run = RunSoFar(
+            index,
+            case.writer,
+            case.task if leaves_task(column) else "",
+            without_first_call=leaves_first_call(column),
+        )
         count, losses, utilities = 0, [0.0, 0.0], [0.0, 0.0]
         for place in range(1, len(tools)):
             run.call(case.calls[place - 1])

@@ -21,14 +21,14 @@ Numbers = npt.NDArray[np.float64]
 
 
 def method_figures(runs: Sequence[JudgedRun]) -> dict[str, Any]:
-    """Return the figures of each method; None where nothing was judged.
+    """Return the figures of each method that answered; None where nothing was judged.
 
     `delta_edit`: edit similarity minus that of the reference, with its interval.
     """
     clusters = [run.cluster for run in runs]
     reference = _column(runs, REFERENCE, "edit")
     found = {}
-    for name in LABELS:
+    for name in runs[0].by_method if runs else LABELS:
         edit = _column(runs, name, "edit")
         found[name] = {
             "exact": _mean(_column(runs, name, "exact")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from memory.ranking.asked import AskedBank, FinishedRun, Retrieved
@@ -52,10 +53,13 @@ class _TaughtElsewhere:
         pass
 
 
-def new_methods() -> dict[str, RankingMethod]:
-    """Return new methods by their names in `LABELS`; "q" is the Q-function of "memory"."""
+def new_methods(names: Iterable[str] | None = None) -> dict[str, RankingMethod]:
+    """Return new methods by their names in `LABELS`, None for all.
+
+    "q" is the Q-function of "memory", and must not be chosen without it.
+    """
     choice = LearnedChoice(QFunction())
-    return {
+    found: dict[str, RankingMethod] = {
         "random": ByChance(),
         "last": Last(),
         "most_frequent": MostFrequent(),
@@ -69,3 +73,4 @@ def new_methods() -> dict[str, RankingMethod]:
         "q": _TaughtElsewhere(choice),
         "memory": choice,
     }
+    return found if names is None else {name: found[name] for name in names}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from memory.cases.case import Case, call_key
+from memory.evaluation.columns import Column, leaves_first_call, leaves_task
 from memory.evaluation.methods import new_methods
 from memory.ranking.asked import AskedBank, FinishedRun, Retrieved
 from memory.ranking.bank import CaseBank, CaseQuestion
@@ -29,11 +30,15 @@ class Judgement(NamedTuple):
 
 
 class JudgedRun(NamedTuple):
-    """One run, and how right each method was. `cluster`: its task, or itself."""
+    """One run, and how right each method was.
+
+    `cluster`: its task, or itself; `has_case`: whether an earlier run counted as a case.
+    """
 
     cluster: str
     reward: float | None
     by_method: dict[str, Judgement]
+    has_case: bool
 
 
 NO_ANSWER = Judgement(False, False, 0.0, 0.0, False, None)
@@ -61,25 +66,38 @@ def judged_runs(
     cases: Sequence[Case],
     vectors: npt.NDArray[np.float32],
     *,
-    new_tasks: bool,
+    column: Column = "all",
+    methods: Iterable[str] | None = None,
     reached: Callable[[], None] = lambda: None,
 ) -> Iterator[JudgedRun]:
     """Yield each run of one kind with what the methods answered after its first call.
 
-    `cases` in their order, each with a call; `vectors`: of their queries. `new_tasks`: cases of
-    the run's own task do not count. The first run has no case before it and is only learned.
+    `cases` in their order, each with a call; `vectors`: of their queries; `column`: which of
+    them count; `methods`: names of those that answer, None for all. The first run has no case
+    before it and is only learned.
     """
-    bank, methods = CaseBank(), new_methods()
+    bank, answering = CaseBank(), new_methods(methods)
     for case, vector in zip(cases, vectors, strict=True):
         asked_by = case._replace(query=query_of(case))
-        task = case.task if new_tasks else ""
         if len(bank):
-            question = CaseQuestion(asked_by.query, case.calls[0], case.writer, vector, task)
+            question = CaseQuestion(
+                asked_by.query,
+                case.calls[0],
+                case.writer,
+                vector,
+                case.task if leaves_task(column) else "",
+                leaves_first_call(column),
+            )
             asked = AskedBank(bank, question)
-            answers = {name: method.answer(asked) for name, method in methods.items()}
+            answers = {name: method.answer(asked) for name, method in answering.items()}
             outcome = FinishedRun(bank, bank.table.add(case.rest), case.reward)
-            yield JudgedRun(case.task or case.key, case.reward, judged(asked, answers, outcome))
-            for method in methods.values():
+            yield JudgedRun(
+                case.task or case.key,
+                case.reward,
+                judged(asked, answers, outcome),
+                len(asked.rows) > 0,
+            )
+            for method in answering.values():
                 method.learn(asked, outcome)
         bank.add(asked_by, vector)
         reached()

@@ -32,7 +32,8 @@ class CaseQuestion(NamedTuple):
     """What is known when cases are asked for: the request and the run's first call.
 
     `vector`: the query's embedding, None for none; `writer`: of the run, whose own cases are
-    trusted; `task`: cases of this task do not count, "" for none.
+    trusted; `without_task`: cases of this task do not count, "" for none; `without_first_call`: nor
+    do those that begin with an equal call.
     """
 
     query: str
@@ -40,6 +41,7 @@ class CaseQuestion(NamedTuple):
     writer: str = ""
     vector: npt.NDArray[np.float32] | None = None
     without_task: str = ""
+    without_first_call: bool = False
 
 
 class Matches(NamedTuple):
@@ -83,6 +85,7 @@ class CaseBank:
         self._telling = TermWeights()
         self._numbers: dict[str, dict[Hashable, int]] = defaultdict(dict)
         self._of_task: dict[int, list[int]] = defaultdict(list)
+        self._of_call: dict[int, list[int]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self.cases)
@@ -103,7 +106,9 @@ class CaseBank:
         self._typical.add(tool, rest)
         self.rests.append(rest)
         self.tools.append(tool)
-        self.calls.append(self._number("call", call_key(first)))
+        call = self._number("call", call_key(first))
+        self.calls.append(call)
+        self._of_call[call].append(number)
         self.queries.append(self._number("query", fold(case.query)))
         self.writers.append(self._number("writer", case.writer))
         task = self._number("task", case.task or (case.key,))
@@ -142,15 +147,19 @@ class CaseBank:
                 self._vectors.append(0.0)
         self._vectors.append(0.0 if vector is None else _exact(vector))
 
-    def without(self, task: str) -> Rows:
-        """Return the cases of a task."""
+    def left_out(self, question: CaseQuestion) -> Rows:
+        """Return the cases that do not count for a question, in ascending order."""
+        task = question.without_task
         found = self._of_task.get(self._known("task", task), []) if task else []
+        if question.without_first_call:
+            equal = self._of_call.get(self._known("call", call_key(question.first)), [])
+            found = sorted({*found, *equal})
         return np.array(found, np.int64)
 
     def matches(self, question: CaseQuestion) -> Matches:
         """Return how all cases compare with a question."""
         there = np.ones(len(self.cases), np.bool_)
-        there[self.without(question.without_task)] = False
+        there[self.left_out(question)] = False
         return Matches(
             np.flatnonzero(there),
             self._cosine(question.vector),
@@ -183,7 +192,7 @@ class CaseBank:
 
         Those of all cases if none begins with that tool; None if there is no case.
         """
-        own = self.without(question.without_task)
+        own = self.left_out(question)
         tool = self._known("tool", question.first.tool)
         rests = self.rests.values[own]
         found = self._typical.scores(tool, rests[self.tools.values[own] == tool])

@@ -23,6 +23,8 @@ NEIGHBOURS: Final = 8
 """Past runs that vote."""
 LEAST_ALIKE: Final = 0.6
 """Share of a run's calls, with arguments, that a past run must have made too."""
+_NEVER: Final = -(1 << 40)
+"""Equal calls of a run that does not vote, whatever else it has in common."""
 _FIRST: Final = (0.0, 1.0, 0.0, 0.5, 0.0)
 
 
@@ -46,6 +48,7 @@ class CallIndex:
     def __init__(self) -> None:
         self._rows: dict[bytes, array[int]] = {}
         self._places: dict[bytes, array[int]] = {}
+        self._begun: dict[bytes, array[int]] = {}
         self.cases: list[Case] = []
 
     def add(self, case: Case) -> None:
@@ -55,6 +58,8 @@ class CallIndex:
         for key, place in last.items():
             self._rows.setdefault(key, array("q")).append(number)
             self._places.setdefault(key, array("q")).append(place)
+        if case.calls:
+            self._begun.setdefault(call_key(case.calls[0]), array("q")).append(number)
         self.cases.append(case)
 
     def found(self, key: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -62,12 +67,28 @@ class CallIndex:
         empty = array("q")
         return np.array(self._rows.get(key, empty)), np.array(self._places.get(key, empty))
 
+    def begun(self, key: bytes) -> npt.NDArray[np.int64]:
+        """Return the runs that began with a call."""
+        return np.array(self._begun.get(key, array("q")), np.int64)
+
 
 class RunSoFar:
-    """A run, and the past runs that made its calls. `without_task`: a task that does not vote."""
+    """A run, and the past runs that made its calls.
 
-    def __init__(self, index: CallIndex, writer: str = "", without_task: str = "") -> None:
+    `without_task`: a task that does not vote; `without_first_call`: nor do runs that began with an
+    equal call.
+    """
+
+    def __init__(
+        self,
+        index: CallIndex,
+        writer: str = "",
+        without_task: str = "",
+        *,
+        without_first_call: bool = False,
+    ) -> None:
         self._index, self._writer, self._without = index, writer, without_task
+        self._without_first_call = without_first_call
         self._common = np.zeros(len(index.cases), np.int64)
         self._places = np.full(len(index.cases), -1, np.int64)
         self._seen: set[bytes] = set()
@@ -75,6 +96,8 @@ class RunSoFar:
     def call(self, call: ToolCall) -> None:
         """Take in a call of the run."""
         key = call_key(call)
+        if self._without_first_call and not self._seen:
+            self._common[self._index.begun(key)] = _NEVER
         rows, places = self._index.found(key)
         if len(rows):
             self._places[rows] = places

@@ -1,6 +1,6 @@
 """Evaluates the memory on a file of runs, in several processes.
 
-A job is one column (all cases, or the own task left out) of one kind: the methods, or the evidence
+A job is one column (which cases count) of one kind: the methods, or the evidence
 for confidence. Results do not depend on how many processes there are.
 """
 
@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from memory.cases.case import Case
 from memory.embedding.wordllama import WordLlamaEmbedder
+from memory.evaluation.columns import COLUMNS, Column
 from memory.evaluation.confidence import judged_guesses
 from memory.evaluation.figures import evidence_figures, method_figures
 from memory.evaluation.poisoning import QUESTIONS, attacked_questions, poisoning_figures
@@ -24,7 +25,6 @@ from replay.evaluation.pool import JobPool, cores
 from replay.evaluation.runs_file import read_recorded_runs
 from replay.memories.run_cases import cases_of
 
-COLUMNS: Final = ("all", "new_tasks")
 _WEIGHTS: Final = {"methods": 10, "evidence": 1, "poisoning": 6}
 """How long a run takes with each, about."""
 
@@ -41,7 +41,7 @@ class MemoryProgress(NamedTuple):
 
 class _Job(NamedTuple):
     what: str
-    column: str
+    column: Column
     kind: str
 
 
@@ -51,7 +51,7 @@ def evaluate(
     say: Callable[[MemoryProgress], None],
     processes: int | None = None,
 ) -> dict[str, Any]:
-    """Return the figures: `all` and `new_tasks` by method, and `evidence` with both.
+    """Return the figures: each of `COLUMNS` by method, and `evidence` with them.
 
     `file`: of `local_file`, which the processes read; `cases`: those of its runs.
     """
@@ -70,6 +70,9 @@ def evaluate(
         found[job.what, job.column].extend(parts[place])
     return {
         **{column: method_figures(found["methods", column]) for column in COLUMNS},
+        "with_cases": {
+            column: sum(run.has_case for run in found["methods", column]) for column in COLUMNS
+        },
         "evidence": {column: evidence_figures(found["evidence", column]) for column in COLUMNS},
         "poisoning": poisoning_figures(found["poisoning", "all"]),
     }
@@ -127,15 +130,14 @@ def _work(job: _Job) -> list[Any]:
         with counter.get_lock():
             counter.value += weight
 
-    new_tasks = job.column == "new_tasks"
     if job.what == "evidence":
-        return list(judged_guesses(cases, new_tasks=new_tasks, reached=reached))
+        return list(judged_guesses(cases, column=job.column, reached=reached))
     vectors = WordLlamaEmbedder().embed([query_of(case) for case in cases])
     if job.what == "poisoning":
         share = len(cases) / sum(map(len, by_kind.values()))
         count = min(len(cases) // 2, ceil(QUESTIONS * share))
         return list(attacked_questions(cases, vectors, questions=count, reached=reached))
-    return list(judged_runs(cases, vectors, new_tasks=new_tasks, reached=reached))
+    return list(judged_runs(cases, vectors, column=job.column, reached=reached))
 
 
 def _by_kind(cases: Sequence[Case]) -> dict[str, list[Case]]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any
 
+from memory.evaluation.columns import COLUMN_TITLES
 from memory.evaluation.methods import DEFAULT, REFERENCE
 from replay.files.output import Target, write_file
 from replay.results.page import document
 from replay.results.parts import basis, section, table
 
 Found = Mapping[str, Any]
-_COLUMNS: Final = (("all", "All earlier runs"), ("new_tasks", "Own task left out"))
 
 
 def write_memory_report(file: Target, found: Found) -> None:
@@ -23,7 +23,7 @@ def write_memory_report(file: Target, found: Found) -> None:
 def memory_page(found: Found) -> str:
     """Return the report."""
     body = _head(found)
-    for key, title in _COLUMNS:
+    for key, title in COLUMN_TITLES.items():
         body += section(title, _bars(found[key]) + _methods(found[key], found["methods"]))
     body += section("Evidence for the confidence of a guess", _evidence(found["evidence"]))
     if found.get("poisoning"):
@@ -85,7 +85,7 @@ def _evidence(found: Found) -> str:
             _number(each["utility"], ".1f"), _number(each["utility_with_votes"], ".1f"),
             _number(each["utility_ratio"], ".2f"),
         ]
-        for key, title in _COLUMNS
+        for key, title in COLUMN_TITLES.items()
         if (each := found[key])
     ]  # fmt: skip
     heads = ["cases", "guesses", "log loss", "with votes", "difference", "utility at r = .7",

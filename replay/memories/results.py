@@ -19,13 +19,21 @@ ASSUMPTIONS: Final = (
     f"the typical course of the default is that of the newest {WINDOW} cases after the same tool",
     "a case helps if its tools are those that were called; no model was run with and without it",
 )
+_SPOKEN: Final = {
+    "all": ("With all earlier runs", "of all earlier runs"),
+    "new_tasks": ("Own task left out", "without the own task"),
+    "new_situations": (
+        "Own task and runs with an equal first call left out",
+        "without the own task and equal first calls",
+    ),
+}
 _RIVALS: Final = ("memento", "memrl")
 
 
 def results(
     source: str, cases: Sequence[Case], found: RunsOfFile, figures: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the results: counts, `all`, `new_tasks`, `evidence`, and sentences."""
+    """Return the results: counts, the columns, `evidence`, and sentences."""
     tasks = {(case.kind, case.task) for case in cases if case.task}
     counts = {
         "source": source,
@@ -50,19 +58,17 @@ def results(
 
 
 def conclusion(figures: Mapping[str, Any]) -> list[str]:
-    """Return what the figures say: with all cases, with the own task left out, of confidence."""
+    """Return what the figures say: of each column, of confidence, of poisoned cases."""
     said = [
-        sentence
-        for key, words in (("all", "With all earlier runs"), ("new_tasks", "Own task left out"))
-        if (sentence := _column(figures[key], words))
+        sentence for key, words in _SPOKEN.items() if (sentence := _column(figures[key], words[0]))
     ]
-    for key, words in (("all", "all earlier runs"), ("new_tasks", "the own task left out")):
+    for key, (_, words) in _SPOKEN.items():
         evidence = figures["evidence"][key]
         if evidence["guesses"]:
             ratio = evidence["utility_ratio"]
             times = "" if ratio is None else f", {ratio:.2f} times the utility at r = .7"
             said.append(
-                f"Votes of {words} as evidence for confidence: log loss "
+                f"Votes {words} as evidence for confidence: log loss "
                 f"{evidence['log_loss_delta']:+.3f} nats a guess{_between(evidence)}{times}."
             )
     poisoned = figures["poisoning"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.cases.case import Case
+from memory.evaluation.columns import COLUMN_TITLES
 from tests.memory.run_cases import intents
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -34,15 +35,17 @@ def test_figures_report_and_lines_that_are_no_runs(run: Run, tmp_path: Path) -> 
     assert "refused: runs.jsonl:31: steps[0].tool" in ended.stderr
     assert "refused: runs.jsonl:32: not JSON" in ended.stderr
     found = json.loads(ended.stdout)
+    page = (tmp_path / "r.html").read_text()
     assert (found["runs"], found["refused"], found["tasks"]) == (30, 2, 30)
-    for column in ("all", "new_tasks"):
+    assert found["with_cases"]["all"] == 29
+    for column in ("all", "new_tasks", "new_situations"):
         for name in ("random", "typical", "memento", "memrl", "q", "memory"):
             figures = found[column][name]
             assert 0 <= figures["exact"] <= 1
             assert len(figures["delta_edit_interval"]) == 2
         assert found["evidence"][column]["guesses"] > 0
+        assert f"{COLUMN_TITLES[column]}</h2>" in page
     assert found["poisoning"]["memory"] == {"steered": 0, "of": 15}
-    page = (tmp_path / "r.html").read_text()
     assert "Does the memory help?" in page
     assert "http://" not in page
 

@@ -7,24 +7,27 @@ from typing import Any
 
 import pytest
 
+from headstart.prediction.interface import ToolCall
 from memory.cases.case import Case
 from memory.embedding.wordllama import WordLlamaEmbedder
+from memory.evaluation.columns import Column
+from memory.evaluation.confidence import judged_guesses
 from memory.evaluation.figures import method_figures
 from memory.evaluation.prequential import judged_runs, query_of
-from tests.memory.run_cases import intents, unexplained
+from tests.memory.run_cases import case, intents, unexplained
 
 EMBEDDER = WordLlamaEmbedder()
 RIVALS = ("memento", "memrl")
 
 
-def figures(cases: Sequence[Case], *, new_tasks: bool = False) -> dict[str, Any]:
+def figures(cases: Sequence[Case], *, column: Column = "all") -> dict[str, Any]:
     vectors = EMBEDDER.embed([query_of(each) for each in cases])
-    return method_figures(list(judged_runs(cases, vectors, new_tasks=new_tasks)))
+    return method_figures(list(judged_runs(cases, vectors, column=column)))
 
 
-@pytest.mark.parametrize("new_tasks", [False, True])
-def test_requests_that_state_an_intent_are_worth_retrieving(new_tasks: bool) -> None:
-    found = figures(intents(300), new_tasks=new_tasks)
+@pytest.mark.parametrize("column", ["all", "new_tasks"])
+def test_requests_that_state_an_intent_are_worth_retrieving(column: Column) -> None:
+    found = figures(intents(300), column=column)
     exact = {name: each["exact"] for name, each in found.items()}
     assert exact["memory"] > 2 * exact["most_frequent"]
     assert exact["q"] >= exact["embedding"] + 0.03
@@ -52,9 +55,26 @@ def test_a_course_that_changed_is_followed() -> None:
 
 
 def test_with_one_task_nothing_is_left_in_the_other_column() -> None:
-    found = figures(intents(40, tasks="one"), new_tasks=True)
+    found = figures(intents(40, tasks="one"), column="new_tasks")
     assert found["memory"]["exact"] == found["typical"]["exact"] == 0
 
 
 def test_one_run_has_nothing_before_it() -> None:
     assert figures(intents(1))["memory"]["edit"] is None
+
+
+def test_a_task_under_several_ids_is_no_new_situation() -> None:
+    """Each course is asked for again and again, each time as another task."""
+    courses = [(f"step_{number}", f"end_{number}") for number in range(10)]
+    repeated = [
+        case(number, "", courses[number % 10], task=f"t{number}",
+             first=ToolCall("get_order", {"id": number % 10}))
+        for number in range(80)
+    ]  # fmt: skip
+    flattered = figures(repeated, column="new_tasks")["memory"]["exact"]
+    assert flattered > 0.6
+    assert figures(repeated, column="new_situations")["memory"]["exact"] < 0.2
+    kept = list(judged_guesses(repeated, column="new_situations"))
+    all_of = list(judged_guesses(repeated, column="new_tasks"))
+    assert sum(run.log_loss[1] for run in all_of) < 0.8 * sum(run.log_loss[0] for run in all_of)
+    assert [run.log_loss[1] for run in kept] == [run.log_loss[0] for run in kept]
