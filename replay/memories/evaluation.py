@@ -1,18 +1,18 @@
-"""Evaluates the memory on a file of runs, in several processes.
+"""Evaluates the memory of each tenant on its runs, in several processes.
 
-A job is one column (which cases count) of one kind: the methods, or the evidence
-for confidence. Results do not depend on how many processes there are.
+A job is one column (which cases count) of one kind of one tenant: the methods, the evidence for
+confidence, or poisoned cases. Results do not depend on how many processes there are.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from memory.cases.case import Case
 from memory.embedding.wordllama import WordLlamaEmbedder
@@ -22,8 +22,7 @@ from memory.evaluation.figures import evidence_figures, method_figures
 from memory.evaluation.poisoning import QUESTIONS, attacked_questions, poisoning_figures
 from memory.evaluation.prequential import by_time, judged_runs, query_of
 from replay.evaluation.pool import JobPool, cores
-from replay.evaluation.runs_file import read_recorded_runs
-from replay.memories.run_cases import cases_of
+from replay.memories.progress import MemoryProgress
 
 _WEIGHTS: Final = {"methods": 10, "evidence": 1, "poisoning": 6}
 """How long a run takes with each, about."""
@@ -31,43 +30,65 @@ _WEIGHTS: Final = {"methods": 10, "evidence": 1, "poisoning": 6}
 _LOADED: dict[str, Any] = {}
 
 
-class MemoryProgress(NamedTuple):
-    """How far an evaluation is; `predictions`: runs; `seconds` since it began."""
+class CaseSource(Protocol):
+    """Cases by tenant; it is sent to the processes, which read from it."""
 
-    share: float
-    predictions: int
-    seconds: float
+    def cases(self, tenant: str) -> list[Case]:
+        """Return the cases of a tenant."""
+        ...
 
 
 class _Job(NamedTuple):
+    tenant: str
     what: str
     column: Column
     kind: str
 
 
+Sizes = Mapping[str, Mapping[str, int]]
+"""How many cases a tenant has of each kind."""
+
+
+def sizes_of(cases: Sequence[Case]) -> dict[str, int]:
+    """Return how many cases there are of each kind."""
+    return dict(Counter(case.kind for case in cases))
+
+
 def evaluate(
-    file: Path,
-    cases: Sequence[Case],
+    source: CaseSource,
+    sizes: Sizes,
     say: Callable[[MemoryProgress], None],
     processes: int | None = None,
-) -> dict[str, Any]:
-    """Return the figures: each of `COLUMNS` by method, and `evidence` with them.
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (tenant, figures): each of `COLUMNS` by method, `evidence`, `poisoning`.
 
-    `file`: of `local_file`, which the processes read; `cases`: those of its runs.
+    Each tenant is evaluated alone; what was judged of it is held until its figures are made.
     """
-    by_kind = _by_kind(cases)
-    jobs = _jobs(by_kind)
-    total = sum(len(by_kind[job.kind]) * _WEIGHTS[job.what] for job in jobs)
+    jobs = _jobs(sizes)
+    if not jobs:
+        return
+    waiting = Counter(job.tenant for job in jobs)
+    parts: dict[_Job, list[Any]] = {}
+    total = sum(sizes[job.tenant][job.kind] * _WEIGHTS[job.what] for job in jobs)
+    runs = sum(sum(kinds.values()) for kinds in sizes.values())
     counter = get_context("spawn").Value("q")
-    found: dict[tuple[str, str], list[Any]] = {(what, c): [] for what in _WEIGHTS for c in COLUMNS}
-    parts: dict[int, list[Any]] = {}
     with (
-        JobPool(min(processes or cores(), len(jobs)), _load, (file, counter)) as pool,
-        _Reporting(counter, total, len(cases), say),
+        JobPool(min(processes or cores(), len(jobs)), _load, (source, counter)) as pool,
+        _Reporting(counter, total, runs, say),
     ):
-        parts.update(pool.run(_work, jobs))
-    for place, job in enumerate(jobs):
-        found[job.what, job.column].extend(parts[place])
+        for place, result in pool.run(_work, jobs):
+            job = jobs[place]
+            parts[job] = result
+            waiting[job.tenant] -= 1
+            if not waiting[job.tenant]:
+                own = [each for each in jobs if each.tenant == job.tenant]
+                yield job.tenant, _figures({each: parts.pop(each) for each in own})
+
+
+def _figures(parts: Mapping[_Job, Sequence[Any]]) -> dict[str, Any]:
+    found: dict[tuple[str, str], list[Any]] = {(what, c): [] for what in _WEIGHTS for c in COLUMNS}
+    for job, part in parts.items():
+        found[job.what, job.column].extend(part)
     return {
         **{column: method_figures(found["methods", column]) for column in COLUMNS},
         "with_cases": {
@@ -78,16 +99,21 @@ def evaluate(
     }
 
 
-def _jobs(by_kind: Mapping[str, Sequence[Case]]) -> list[_Job]:
-    """Return the jobs, the longest first."""
+def _jobs(sizes: Sizes) -> list[_Job]:
+    """Return the jobs by tenant, of each the longest first."""
     jobs = [
-        _Job(what, column, kind)
+        _Job(tenant, what, column, kind)
+        for tenant, kinds in sizes.items()
         for what in _WEIGHTS
-        for kind in by_kind
+        for kind in kinds
         for column in COLUMNS
         if what != "poisoning" or column == "all"
     ]
-    return sorted(jobs, key=lambda job: -len(by_kind[job.kind]) * _WEIGHTS[job.what])
+    order = {tenant: place for place, tenant in enumerate(sizes)}
+    return sorted(
+        jobs,
+        key=lambda job: (order[job.tenant], -sizes[job.tenant][job.kind] * _WEIGHTS[job.what]),
+    )
 
 
 class _Reporting:
@@ -115,14 +141,23 @@ class _Reporting:
             self._say(MemoryProgress(share, int(share * self._runs), seconds))
 
 
-def _load(file: Path, counter: Any) -> None:
-    """Read the runs in the process that will ask for them."""
-    _LOADED["cases"] = _by_kind(cases_of(read_recorded_runs(file).runs))
-    _LOADED["counter"] = counter
+def _load(source: CaseSource, counter: Any) -> None:
+    """Prepare a process; the cases are read with the first job of their tenant."""
+    _LOADED.clear()
+    _LOADED.update(source=source, counter=counter)
+
+
+def _cases_of(tenant: str) -> dict[str, list[Case]]:
+    """Return the cases of a tenant by kind; those of one tenant are kept."""
+    if _LOADED.get("tenant") != tenant:
+        _LOADED.pop("cases", None)
+        _LOADED.update(cases=_by_kind(_LOADED["source"].cases(tenant)), tenant=tenant)
+    found: dict[str, list[Case]] = _LOADED["cases"]
+    return found
 
 
 def _work(job: _Job) -> list[Any]:
-    by_kind: dict[str, list[Case]] = _LOADED["cases"]
+    by_kind = _cases_of(job.tenant)
     cases = by_time(by_kind[job.kind])
     counter, weight = _LOADED["counter"], _WEIGHTS[job.what]
 

@@ -21,14 +21,41 @@ def write_memory_report(file: Target, found: Found) -> None:
 
 
 def memory_page(found: Found) -> str:
-    """Return the report."""
-    body = _head(found)
+    """Return the report, of one memory or of several tenants."""
+    if "tenants" not in found:
+        return document(f"Memory: {found['source']}", _head(found) + _parts(found) + _basis(found))
+    title = f"Does the memory help? {found['runs']:,} runs of {len(found['tenants']):,} tenants"
+    sentences = "".join(f'<p class="conclusion">{escape(each)}</p>' for each in found["conclusion"])
+    body = f'<section class="verdict"><h1>{title}</h1>{sentences}</section>'
+    body += section("Tenants", _overview(found["tenants"]))
+    for name, own in found["tenants"].items():
+        body += f"<details><summary>{escape(name)}</summary>{_head(own)}{_parts(own)}</details>"
+    return document(f"Memory: {found['source']}", body + _basis(found))
+
+
+def _overview(tenants: Found) -> str:
+    """Return a row for each tenant: what the default gains on each column."""
+    rows = [
+        [name, f"{own['runs']:,}", f"{own['tasks']:,}"]
+        + [
+            _signed(figures["delta_edit"]) + _between(figures["delta_edit_interval"])
+            for column in COLUMN_TITLES
+            if (figures := own[column][DEFAULT])
+        ]
+        for name, own in tenants.items()
+    ]
+    words = f'<p class="soft">Edit similarity of {DEFAULT} against {REFERENCE}.</p>'
+    return words + table(["tenant", "runs", "tasks", *COLUMN_TITLES.values()], rows)
+
+
+def _parts(found: Found) -> str:
+    body = ""
     for key, title in COLUMN_TITLES.items():
         body += section(title, _bars(found[key]) + _methods(found[key], found["methods"]))
     body += section("Evidence for the confidence of a guess", _evidence(found["evidence"]))
     if found.get("poisoning"):
         body += section("Poisoned cases", _poisoning(found["poisoning"]))
-    return document(f"Memory: {found['source']}", body + _basis(found))
+    return body
 
 
 def _head(found: Found) -> str:

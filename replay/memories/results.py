@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from memory.cases.case import Case
@@ -10,7 +11,6 @@ from memory.cases.sequences import MOST_CALLS
 from memory.evaluation.methods import DEFAULT, LABELS
 from memory.evaluation.poisoning import MOST_CASES
 from memory.ranking.candidates import WINDOW
-from replay.evaluation.runs_file import RunsOfFile
 
 ASSUMPTIONS: Final = (
     "a run is asked for after its first call; the rest of its tools is what is to be expected",
@@ -27,12 +27,40 @@ _SPOKEN: Final = {
         "without the own task and equal first calls",
     ),
 }
+_NAMED: Final = 20
+"""Refused lines and events that are named."""
 _RIVALS: Final = ("memento", "memrl")
 
 
-def results(
-    source: str, cases: Sequence[Case], found: RunsOfFile, figures: Mapping[str, Any]
-) -> dict[str, Any]:
+@dataclass
+class ReadCounts:
+    """What was read: `runs` with a call, and others; `refused`: events or lines, the first named.
+
+    `events`: of a log, 0 otherwise.
+    """
+
+    events: int = 0
+    runs: int = 0
+    without_call: int = 0
+    refused: int = 0
+    named: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def refuse(self, why: str) -> None:
+        """Count what is no event or episode, and name the first ones."""
+        self.refused += 1
+        if len(self.named) < _NAMED:
+            self.named.append(why)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a result."""
+        return {
+            "without_call": self.without_call, "refused": self.refused, "named": self.named,
+        }  # fmt: skip
+
+
+def results(source: str, cases: Sequence[Case], figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results: counts, the columns, `evidence`, and sentences."""
     tasks = {(case.kind, case.task) for case in cases if case.task}
     counts = {
@@ -44,15 +72,40 @@ def results(
         "with_query": sum(bool(case.query) for case in cases),
         "with_reward": sum(case.reward is not None for case in cases),
         "kinds": len({case.kind for case in cases}),
-        "without_call": len(found.runs) - len(cases),
-        "refused": len(found.refused),
-        "named": found.refused[:5],
     }
     return {
         **counts,
         **figures,
         "methods": LABELS,
         "conclusion": conclusion(figures),
+        "assumptions": list(ASSUMPTIONS),
+    }
+
+
+def tenant_results(
+    source: str, tenants: Mapping[str, Any], too_few: Mapping[str, int], least: int
+) -> dict[str, Any]:
+    """Return the results of several tenants: `tenants` by name, and how many runs others have."""
+    helped = [
+        name
+        for name, found in tenants.items()
+        if (ends := found["all"][DEFAULT]["delta_edit_interval"]) is not None and ends[0] > 0.0
+    ]
+    said = [
+        f"The memory helps {len(helped):,} of {len(tenants):,} tenants with all earlier runs as "
+        f"cases (edit similarity, the interval above 0)."
+    ]
+    if too_few:
+        said.append(
+            f"{len(too_few):,} tenants have fewer than {least} runs with a call, too few to "
+            "evaluate."
+        )
+    return {
+        "source": source,
+        "runs": sum(found["runs"] for found in tenants.values()),
+        "tenants": dict(tenants),
+        "too_few": dict(too_few),
+        "conclusion": said,
         "assumptions": list(ASSUMPTIONS),
     }
 

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from headstart.prediction.interface import ToolCall
 from memory.cases.case import Case
 from replay.evaluation.recorded_run import RecordedRun
+from replay.evaluation.runs_file import read_recorded_runs
+
+
+@dataclass(frozen=True)
+class RunCases:
+    """The cases of a file of `local_file`, which knows no tenants."""
+
+    file: Path
+
+    def cases(self, tenant: str) -> list[Case]:  # noqa: ARG002
+        """Return all cases. Raises what `read_recorded_runs` raises."""
+        return cases_of(read_recorded_runs(self.file).runs)
 
 
 def cases_of(runs: Sequence[RecordedRun]) -> list[Case]:

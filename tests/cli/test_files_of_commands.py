@@ -58,6 +58,7 @@ ROLES: dict[tuple[str, str], str] = {
     ("memory export", "file"): "output",
     ("memory import", "file"): "input",
     ("memory evaluate", "runs"): "input",
+    ("memory evaluate", "source"): "input",
     ("memory evaluate", "report"): "output",
     ("memory graph", "html"): "output",
 }

@@ -11,6 +11,7 @@ from typing import Any
 from memory.cases.case import Case
 from memory.evaluation.columns import COLUMN_TITLES
 from tests.memory.run_cases import intents
+from tests.memory.stored_runs import run as run_events
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -70,4 +71,43 @@ def test_a_missing_file_and_one_without_runs_are_named(run: Run, tmp_path: Path)
     (tmp_path / "empty.jsonl").write_text("")
     ended = run("memory", "evaluate", "--runs", "empty.jsonl")
     assert (ended.returncode, "holds no run with a call" in ended.stderr) == (1, True)
-    assert run("memory", "evaluate").returncode == 2
+
+
+def test_each_tenant_of_a_log_is_evaluated(run: Run, tmp_path: Path) -> None:
+    sizes = {"acme": 10, "beta": 9, "tiny": 2}
+    events = [
+        each
+        for tenant, count in sizes.items()
+        for number in range(count)
+        for each in run_events(tenant, f"r{number}", f"order {number % 3}")
+    ]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in events))
+    wanted = ("memory", "evaluate", "--source", "events.jsonl", "--processes", "1", "--json")
+    ended = run(*wanted, "--html", "r.html")
+    assert ended.returncode == 0, ended.stderr
+    assert "tiny: 2 runs with a call, at least 8 are needed; left out" in ended.stderr
+    found = json.loads(ended.stdout)
+    assert [(name, own["runs"]) for name, own in found["tenants"].items()] == [
+        ("acme", 10), ("beta", 9),
+    ]  # fmt: skip
+    assert found["too_few"] == {"tiny": 2}
+    assert found["tenants"]["acme"]["tasks"] == 3, "equal queries are one task"
+    assert "<summary>beta</summary>" in (tmp_path / "r.html").read_text()
+
+    ended = run(*wanted, "--tenant", "tiny")
+    assert (ended.returncode, "tiny has 2 runs with a call; at least 8" in ended.stderr) == (
+        1,
+        True,
+    )
+    ended = run(*wanted, "--tenant", "none")
+    assert (ended.returncode, "of --tenant none" in ended.stderr) == (1, True)
+
+
+def test_options_that_do_not_go_together(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_text(lines(intents(3)))
+    ended = run("memory", "evaluate", "--runs", "runs.jsonl", "--tenant", "acme")
+    assert (ended.returncode, "leave out --runs" in ended.stderr) == (2, True)
+    ended = run("memory", "evaluate", "--source", "runs.jsonl")
+    assert (ended.returncode, "given by --runs" in ended.stderr) == (2, True)
+    ended = run("memory", "evaluate", "--kafka", "127.0.0.1:1")
+    assert (ended.returncode, "127.0.0.1:1" in ended.stderr) == (1, True)
