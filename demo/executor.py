@@ -19,6 +19,7 @@ from demo.call_times import CallTimes, recorded_ms
 from demo.next_calls import CallGuesser, GuessedStep, with_arguments
 from demo.predictor import PredictedTool
 from demo.repeated import Repeats
+from demo.requests import recorded_arguments, recorded_request, synthetic_request
 from demo.synthetic_world import SyntheticRun, synthetic_runs
 from demo.tool_latency import LatencyModel
 from demo.traces import BrokenLine, Step, TraceRun, read_runs
@@ -44,13 +45,17 @@ class Assignment:
 
 @dataclass(frozen=True)
 class DemoWorkflow:
-    """A run with the context that it belongs to. `run`: what was recorded of it, if it was."""
+    """A run with the context that it belongs to.
+
+    `request`: what the user asks for, "" if unknown; `run`: what was recorded of it, if it was.
+    """
 
     workflow_type: str
     domain: str
     user: str
     steps: tuple[Step, ...]
     run: TraceRun | None = None
+    request: str = ""
 
 
 def workflows(work: Assignment, started: float) -> Iterator[DemoWorkflow]:
@@ -76,11 +81,13 @@ def workflows(work: Assignment, started: float) -> Iterator[DemoWorkflow]:
 
 
 def _traced(run: TraceRun) -> DemoWorkflow:
-    return DemoWorkflow(run.source, run.domain, run.agent_model, run.steps, run)
+    request = recorded_request(run)
+    return DemoWorkflow(run.source, run.domain, run.agent_model, run.steps, run, request)
 
 
 def _synthetic(run: SyntheticRun) -> DemoWorkflow:
-    return DemoWorkflow(run.workflow_type, run.domain, run.user, run.steps)
+    request = synthetic_request(run)
+    return DemoWorkflow(run.workflow_type, run.domain, run.user, run.steps, request=request)
 
 
 def stated_outcome(
@@ -121,15 +128,19 @@ class Executor:
             "agent_id": f"executor-{self._work.executor}",
         }
         before: Step | None = None
+        made = 0
         for index, guessed in enumerate(self._steps(workflow)):
             task = {**place, "task_id": str(index)}
             guess = guessed.guess
             started = guess is not None and self._decide(task, workflow.domain, guess)
-            self._complete(task, workflow.domain, guessed, before, started=started)
+            arguments = recorded_arguments(workflow.run, made)
+            self._complete(task, workflow.domain, guessed, before, arguments, started=started)
             if guessed.step is not None:
+                made += 1
                 self._times.learn(guessed.step)
                 before = guessed.step
-        self._emit(place, "workflow_complete", {"outcome": "success"})
+        asked = {"query": workflow.request} if workflow.request else {}
+        self._emit(place, "workflow_complete", {"outcome": "success", **asked})
 
     def _steps(self, workflow: DemoWorkflow) -> Iterator[GuessedStep]:
         """Yield the calls of a workflow, and the replies at which a whole call was guessed."""
@@ -171,6 +182,7 @@ class Executor:
         domain: str,
         guessed: GuessedStep,
         before: Step | None,
+        arguments: str | None,
         *,
         started: bool,
     ) -> None:
@@ -191,12 +203,14 @@ class Executor:
             }
         elif step is not None:
             result = {"execution_time_ms": self._times.of_call(step)}
-        data = {"context": {"domain": domain}, "result": result}
+        data: dict[str, Any] = {"context": {"domain": domain}, "result": result}
         if prediction is not None:
             data["prediction"] = prediction
         if step is None:
             self._emit(task, "task_complete", data, success=True)
             return
+        if arguments is not None:
+            data["arguments"] = arguments
         self._emit(task, "task_complete", data, tool_id=step.tool, success=not step.error)
         self.calls += 1
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from demo.accounting import FIXED_THRESHOLD
 from demo.comparison import LEARNED
 from demo.invariants import Invariant
+from demo.memory_section import memory_section
 from replay.files.output import Target, write_file
 from replay.results.charts import Axis, ChartLine, Column, Mark, chart, legend, nice_ticks
 from replay.results.conclusion import amount, caveats
@@ -29,7 +30,8 @@ def write_report(file: Target, found: Found) -> None:
     """Write the page, whole or not at all. Raises `OSError`.
 
     `found`: what `comparison.compare` returns, with `drift_at` (seconds, None: none),
-    `latencies_ms`, `reads_us`, `invariants`, `versions` and `settings`.
+    `latencies_ms`, `reads_us`, `invariants`, `versions` and `settings`; `memory`, if there is
+    one, of `demo.memory`.
     """
     write_file(file, page(found))
 
@@ -40,6 +42,8 @@ def page(found: Found) -> str:
     parts = [verdict(found), course(found), contexts(found), trust(found), surroundings(found)]
     # A violated invariant makes the verdict unreliable, so it comes first.
     parts.insert(0 if broken else 4, checks(found))
+    if "memory" in found:
+        parts.insert(-1, memory_section(found["memory"]))
     body = "".join(parts)
     return document("Headstart demo: what learned thresholds were worth", body)
 

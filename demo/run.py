@@ -19,6 +19,7 @@ from demo.accounting import summarise
 from demo.comparison import compare
 from demo.executor import Assignment
 from demo.invariants import Figures, check_invariants, gather
+from demo.memory import memory_of
 from demo.next_calls import GuessedRuns, with_arguments
 from demo.redis_watcher import RedisWatcher
 from demo.repeated import Repeats
@@ -112,6 +113,8 @@ def run_demo(
     latencies = watcher.latencies_ms(figures.log.completions)
     reads = _read_latencies(addresses.redis, tenant, figures, config)
     invariants = check_invariants(emitted, figures)
+    echo("asking the memory")
+    memory = memory_of(addresses, tenant, begin.end, end.end, check)
     summary = {
         "tenant": tenant,
         "events_emitted": emitted,
@@ -119,6 +122,7 @@ def run_demo(
         **_quantiles("event_to_threshold", latencies, "ms"),
         **_quantiles("read", reads, "us"),
         **asdict(summarise(figures.log.judged)),
+        "memory": memory,
         "seconds": round(time.monotonic() - begun, 1),
     }
     shown = compare(figures.log.judged) | {
@@ -126,6 +130,7 @@ def run_demo(
         "latencies_ms": latencies,
         "reads_us": reads,
         "invariants": invariants,
+        "memory": memory,
         "versions": asyncio.run(versions(addresses)),
     }
     return DemoResult(summary, [why for each in invariants for why in each.broken], shown)

@@ -52,6 +52,7 @@ def demo(
 
     Examples: headstart demo --seconds 15; headstart demo --traces agent-traces.jsonl --json
     """
+    from demo.memory import memory_lines
     from demo.run import DemoConfig, check_traces, run_demo
     from replay.files.input import local_file
 
@@ -75,6 +76,8 @@ def demo(
     ):
         result = run_demo(config, addresses, epoch, check, print_line)
     _show(result.summary)
+    for line in memory_lines(result.summary["memory"]):
+        echo(line)
     _report_invariants(result.broken)
     if html is not None:
         _write(html, result, config, settings)

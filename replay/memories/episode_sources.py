@@ -14,11 +14,9 @@ from typing import Any, Final
 
 import orjson
 
-from headstart.events.exact_json import load_exactly
 from memory.cases.case import Case
 from memory.cases.episode_case import case_of_episode
 from memory.episodes.assembly import assemble
-from memory.episodes.canonical import cleaned
 from memory.episodes.imported import EXPORT, NotARun, from_export
 from memory.episodes.record import Episode
 from memory.store.reading import all_episodes
@@ -85,7 +83,7 @@ def _events(batch: RecordBatch, chosen: Filter, found: ReadCounts) -> Iterator[d
         for letter in taken.dead_letters:
             found.refuse(f"partition {batch.partition}, offset {letter.offset}: {letter.reason}")
         for raw in taken.records:
-            event = _decoded(raw)
+            event = orjson.loads(raw)
             if chosen.tenant in (None, event["tenant"]) and (
                 chosen.workflow_type in (None, event["workflow_type"])
             ):
@@ -94,15 +92,6 @@ def _events(batch: RecordBatch, chosen: Filter, found: ReadCounts) -> Iterator[d
 
 def _as_they_came(records: Sequence[bytes]) -> Sequence[bytes]:
     return records
-
-
-def _decoded(raw: bytes) -> dict[str, Any]:
-    """Return a valid event; half surrogate pairs, which orjson refuses, become U+FFFD."""
-    try:
-        event: dict[str, Any] = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        event = cleaned(load_exactly(raw))
-    return event
 
 
 def _assembled(sorter: RunSorter) -> Iterator[Episode]:

@@ -44,6 +44,11 @@ def summary(ended: Any) -> dict[str, Any]:
     assert found["events_emitted"] == found["events_stored"] > 0
     assert found["events_missing"] == found["events_duplicated"] == found["dead_letters"] == 0
     assert found["net_gain_never_s"] == 0
+    memory = found["memory"]
+    assert len(memory["cases"]) == 3
+    assert memory["degraded"] == []
+    assert 0 <= memory["worth"]["typical"]["edit"] <= 1
+    assert "Retrieval, over the newest" in ended.stderr
     assert 0 <= found["read_p50_us"] <= found["read_p99_us"]
     assert 0 <= found["event_to_threshold_p50_ms"] <= found["event_to_threshold_p99_ms"]
     return found
@@ -118,6 +123,8 @@ def test_interrupted_twice_then_to_its_end(
     found = summary(ended)
     assert f"{html}: open it in a browser" in ended.stderr
     assert f"{found['predictions']:,} guessed tool calls" in html.read_text()
+    assert "The memory: cases of earlier runs" in html.read_text()
+    assert all(each["similarity"] > 0 for each in found["memory"]["cases"])
     assert found["outcomes"] > 200
     assert found["contexts"] >= 10
     assert found["thresholds_published"] > 50

@@ -108,16 +108,15 @@ def test_only_what_was_chosen_is_read(tmp_path: Path, cases_at: CaseStore) -> No
     assert (read.runs, other.counts()) == (0, {})
 
 
-def test_what_is_no_event_is_named_and_odd_text_is_read(
-    tmp_path: Path, cases_at: CaseStore
-) -> None:
-    odd = json.dumps(event("acme", "r", 0, tool_id="find", data={"query": "half \ud800 pair"}))
+def test_what_the_contract_refuses_is_named(tmp_path: Path, cases_at: CaseStore) -> None:
+    odd = json.dumps(event("acme", "odd", 0, tool_id="find", data={"query": "\ud800"}))
+    sound = json.dumps(event("acme", "r", 0, tool_id="find", data={"query": "\U0001f600 9" * 9}))
     wrong = json.dumps(event("acme", "r", 1) | {"confidence": 7})
-    (tmp_path / "events.jsonl").write_text(f"{odd}\n{wrong}\nno json\n")
+    (tmp_path / "events.jsonl").write_text(f"{odd}\n{wrong}\nno json\n{sound}\n")
     read = store_log(EventFile(tmp_path / "events.jsonl", EVERYTHING), cases_at, lambda _: None)
-    assert (read.runs, read.refused) == (1, 2)
-    assert "confidence" in read.named[0]
-    assert cases_at.cases("acme")[0].query in {"half \ufffd pair", ""}
+    assert (read.runs, read.refused) == (1, 3)
+    assert "confidence" in read.named[1]
+    assert cases_at.cases("acme")[0].query == "\U0001f600 9" * 9
 
 
 def test_events_beyond_the_bounds_come_without_content(
