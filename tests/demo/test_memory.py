@@ -11,11 +11,9 @@ import pytest
 from demo.executor import Assignment, DemoWorkflow, Executor
 from demo.memory import memory_lines, worth_sentence
 from demo.memory_section import memory_section
-from demo.report import page
 from demo.requests import recorded_arguments, recorded_request, synthetic_request
 from demo.synthetic_world import SyntheticRun
 from demo.traces import TraceRun, read_runs
-from tests.demo.test_report import found as report_data
 from tests.replay.recorded_runs import write_runs
 
 WORK = Assignment("k", "r", "spool", "t", 7, 0, 1, 1e6, 0.6, 1.0, None, ("domain",))
@@ -114,11 +112,3 @@ def test_an_executor_emits_them(recorded: TraceRun) -> None:
     calls = [each["data"].get("arguments") for each in emitted if "tool_id" in each]
     assert calls == ['{"id":1}', None]
     assert emitted[-1]["data"]["query"] == "cancel it"
-
-
-def test_the_report_has_the_section_before_the_settings() -> None:
-    with_memory = page(report_data(n=30) | {"memory": shown()})
-    place = with_memory.index("The memory: cases of earlier runs")
-    assert (
-        with_memory.index("Nothing was lost") < place < with_memory.index("Versions and settings")
-    )

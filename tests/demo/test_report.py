@@ -76,6 +76,14 @@ def test_a_demo_that_hardly_ran_has_a_page(n: int) -> None:
     assert "<h2>Versions and settings</h2>" in page(little)
 
 
+def test_the_memory_comes_before_the_settings() -> None:
+    figures = dict.fromkeys(("exact", "next", "edit", "delta_edit", "delta_edit_interval"))
+    worth = {"runs": 1, "typical": figures, "memory": figures}
+    shown = page(found(n=30) | {"memory": {"cases": [], "degraded": [], "worth": worth}})
+    place = shown.index("The memory: cases of earlier runs")
+    assert shown.index("Nothing was lost") < place < shown.index("Versions and settings")
+
+
 def test_external_text_is_escaped() -> None:
     assert "<img" not in page(found(path='workflow_type=<img src="http://x">/user_id='))
 
