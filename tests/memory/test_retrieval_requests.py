@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.retrieval.fusion import aged, diversify, fuse_ranks, unpack_halfvec
+from memory.retrieval.fusion import aged, diversify, fuse_ranks
 from memory.retrieval.request import InvalidQuery, MemoryQuery
 from memory.retrieval.words import WordShares, any_of, rare_words
 
