@@ -36,9 +36,7 @@ async def run_memory(config: WorkerConfig) -> int:
             return 0
     watch = OutboxWatch(config.postgres)
     embedder = GuardedEmbedder(make_embedder(config.embedding))
-    worker = MemoryWorker(
-        config.postgres, embedder, watch, retrievals_days=config.retrievals_days
-    )
+    worker = MemoryWorker(config.postgres, embedder, watch, retrievals_days=config.retrievals_days)
     health.attach_work(worker, watch, worker.report_more)
     log.info("worker.started", worker=MEMORY, instance=config.instance)
     async with health.running():

@@ -132,9 +132,7 @@ class PolicyTraining:
         ))  # fmt: skip
         self.runs += count
 
-    async def _store(
-        self, target: StepTarget, tenant: str, trained: PolicyVersion
-    ) -> None:
+    async def _store(self, target: StepTarget, tenant: str, trained: PolicyVersion) -> None:
         status = await add_version(target.connection, tenant, trained)
         self.versions += 1
         if status is not None:

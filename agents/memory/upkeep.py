@@ -52,7 +52,7 @@ class MemoryUpkeep:
             self._judged_to, self._judge_at = now, now + JUDGE_S
         if self._tenants:
             await self._judge(connection, self._tenants.pop())
-            return bool(self._tenants)
+            return True
         if now >= self._forget_at:
             gone = await forget_retrievals(connection, self._days, FORGET_ROWS)
             self.forgotten += gone

@@ -14,6 +14,8 @@ from memory.cases.case import Case
 
 CLUSTERS: Final = 4
 """Clusters of an evidence set."""
+CONFIRMING: Final = 2
+"""Writers that confirm a course, if the run's own one is not among them."""
 SUCCESS: Final = 1.0
 _QUANTILE: Final = 1.959964
 """Of the normal distribution, for an interval of 95 %."""
@@ -22,7 +24,8 @@ _QUANTILE: Final = 1.959964
 class CaseCluster(NamedTuple):
     """Cases with the same sequence of tools. `weight`: their share of the votes, 0 to 1.
 
-    `support`: how many cases, `writers`: of how many writers. `success_rate` with its 95 %
+    `support`: how many cases, `writers`: of how many writers. `confirmed`: of two writers or more,
+    or of the run's own one; one other writer alone may be wrong, or may mean harm. `success_rate` with its 95 %
     interval counts the cases with a known reward; None without any. `contrast`: a failed case.
     """
 
@@ -30,6 +33,7 @@ class CaseCluster(NamedTuple):
     weight: float
     support: int
     writers: int
+    confirmed: bool
     success_rate: float | None
     success_interval: tuple[float, float] | None
     examples: tuple[Case, ...]
@@ -37,32 +41,37 @@ class CaseCluster(NamedTuple):
 
 
 def clusters(
-    cases: Sequence[Case], weights: Sequence[float], limit: int = CLUSTERS
+    cases: Sequence[Case], weights: Sequence[float], limit: int = CLUSTERS, writer: str = ""
 ) -> list[CaseCluster]:
-    """Return the clusters of ranked cases, the highest weight first.
+    """Return the clusters of ranked cases: confirmed ones first, then the highest weight.
 
     `cases`: best first, with their votes. Of equal weights the one of the better case comes first.
+    `writer`: of the run that asks, "" if unknown.
     """
     members: dict[tuple[str, ...], list[int]] = {}
     for place, case in enumerate(cases):
         members.setdefault(case.tools, []).append(place)
     total = sum(weights) or 1.0
     shares = {tools: sum(weights[p] for p in places) / total for tools, places in members.items()}
-    best = sorted(members, key=lambda tools: (-round(shares[tools], 9), members[tools][0]))
-    return [
-        _cluster([cases[place] for place in members[tools]], shares[tools], cases)
-        for tools in best[:limit]
+    found = [
+        _cluster([cases[place] for place in members[tools]], shares[tools], cases, writer)
+        for tools in sorted(members, key=lambda each: (-round(shares[each], 9), members[each][0]))
     ]
+    return sorted(found, key=lambda each: not each.confirmed)[:limit]
 
 
-def _cluster(own: Sequence[Case], weight: float, ranked: Iterable[Case]) -> CaseCluster:
+def _cluster(
+    own: Sequence[Case], weight: float, ranked: Iterable[Case], writer: str
+) -> CaseCluster:
+    writers = {case.writer for case in own}
     rewards = [case.reward for case in own if case.reward is not None]
     successes = sum(reward >= SUCCESS for reward in rewards)
     return CaseCluster(
         sequence=own[0].tools,
         weight=weight,
         support=len(own),
-        writers=len({case.writer for case in own}),
+        writers=len(writers),
+        confirmed=len(writers) >= CONFIRMING or bool(writer) and writer in writers,
         success_rate=successes / len(rewards) if rewards else None,
         success_interval=wilson_interval(successes, len(rewards)) if rewards else None,
         examples=tuple(own),

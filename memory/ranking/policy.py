@@ -96,10 +96,15 @@ def rank(pool: Pool, scores: Numbers) -> RankedPool:
 
 
 def by_similarity(pool: Pool) -> RankedPool:
-    """Return the first cases of the search, with equal votes: what ranks without a policy."""
+    """Return the first cases of the search: what ranks without a policy.
+
+    The first four have equal votes, the next four a quarter each: so one writer, who has at most
+    four of them, is not alone.
+    """
     rows = np.arange(len(pool))
-    rows = rows[few_of_each(pool.writers, pool.own)][:CASES]
-    return RankedPool(rows, one_each(pool.writers[rows], pool.own[rows], np.ones(len(rows))))
+    rows = rows[few_of_each(pool.writers, pool.own)][:VOTERS]
+    weights = np.where(np.arange(len(rows)) < CASES, 1.0, 0.25)
+    return RankedPool(rows, one_each(pool.writers[rows], pool.own[rows], weights))
 
 
 def knows(features: Sequence[str]) -> bool:

@@ -86,9 +86,7 @@ class CaseWindow:
             for row in best
         ]
 
-    def _nearest(
-        self, case: FinishedCase, there: npt.NDArray[np.bool_]
-    ) -> tuple[Rows, Numbers]:
+    def _nearest(self, case: FinishedCase, there: npt.NDArray[np.bool_]) -> tuple[Rows, Numbers]:
         cosine = np.zeros(len(self._cases))
         if self._vectors is None or case.vector is None:
             return np.zeros(0, np.int64), cosine

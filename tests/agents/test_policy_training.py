@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from typing import Any
 
@@ -101,11 +100,14 @@ def test_killed_and_begun_again_the_weights_are_the_same_to_the_bit(
 
     async def bit_by_bit() -> None:
         async with await connect_postgres(migrated) as connection:
-            await connection.execute("UPDATE episodes SET outcome = NULL WHERE ended > "
-                                     "(SELECT ended FROM episodes ORDER BY ended OFFSET 150 LIMIT 1)")
+            await connection.execute(
+                "UPDATE episodes SET outcome = NULL WHERE ended > "
+                "(SELECT ended FROM episodes ORDER BY ended OFFSET 150 LIMIT 1)"
+            )
             await trained(migrated, kills=3)
-            await connection.execute("UPDATE episodes SET outcome = 'success' "
-                                     "WHERE outcome IS NULL")
+            await connection.execute(
+                "UPDATE episodes SET outcome = 'success' WHERE outcome IS NULL"
+            )
             await trained(migrated, kills=4)
 
     asyncio.run(bit_by_bit())
@@ -189,10 +191,3 @@ def test_judgements_are_applied_and_old_retrievals_go(migrated: str) -> None:
     assert (judged, forgotten) == (2, 2 * FORGET_ROWS - 47)
     assert rounds > 2
     assert rows(migrated, "SELECT usefulness FROM episodes ORDER BY ended") == [(1,), (-1,), (0,)]
-
-
-def test_chance_is_not_that_of_the_process() -> None:
-    random.seed(1)
-    first = [each.query for each in finished_runs("a", 20)]
-    random.seed(2)
-    assert [each.query for each in finished_runs("a", 20)] == first
