@@ -21,8 +21,9 @@ from memory.ranking.votes import capped
 class EvidenceSet(NamedTuple):
     """What past runs say of a question.
 
-    `clusters`: at most `limit`, confirmed ones first, then those of the highest votes. `abstained`: retrieval has not been
-    better than the usual course so far, or there is no case, so the clusters are not worth showing.
+    `clusters`: at most `limit`, confirmed ones first, then those of the highest votes. `abstained`:
+    retrieval has not been better than the usual course so far, or there is no case, so the clusters
+    are not worth showing.
     `likeliest`, `course`: tools after the first call, None without a case.
     """
 

@@ -121,8 +121,11 @@ class CaseWindow:
 
 
 def _best(scores: Numbers, rows: Rows) -> Rows:
-    order = np.argsort(-scores[rows], kind="stable")[:POOL]
-    found: Rows = rows[order]
+    of = -scores[rows]
+    if len(rows) > 4 * POOL:  # the last ones cannot be among the best
+        some = np.flatnonzero(of <= np.partition(of, POOL - 1)[POOL - 1])
+        rows, of = rows[some], of[some]
+    found: Rows = rows[np.argsort(of, kind="stable")[:POOL]]
     return found
 
 

@@ -1,4 +1,4 @@
-"""How well rankings have foreseen a tenant's runs: whether a policy is used, and when none helps."""
+"""How well rankings have foreseen a tenant's runs: which one is used, and when none helps."""
 
 from __future__ import annotations
 

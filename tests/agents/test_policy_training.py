@@ -1,4 +1,4 @@
-"""Ranking policies are trained from stored runs: versions, the gate, and the same bits after kills."""
+"""Policies are trained from stored runs: versions, the gate, the same bits after kills."""
 
 from __future__ import annotations
 
