@@ -17,7 +17,7 @@ from memory.embedding.interface import Embedder
 from memory.embedding.wordllama import WordLlamaEmbedder
 from memory.episodes.hashes import episode_id
 from memory.retrieval.answers import SAFE, AnswerRule, PastAnswer, past_answer
-from memory.retrieval.evidence import Evidence, EvidenceCase
+from memory.retrieval.evidence import CaseEvidence, EvidenceCase
 from memory.retrieval.journal import LoggedStage, Stage, reference_data
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import FoundEpisode, Retrieval
@@ -117,7 +117,7 @@ class Memory:
         found = self._wait(lambda service: service.evidence(query, writer))
         if found is None:
             late = self._late()
-            found = Evidence((), Retrieval(str(uuid4()), (), (late,)), reason=late)
+            found = CaseEvidence((), Retrieval(str(uuid4()), (), (late,)), reason=late)
         text, shown, used = memory_context(list(map(shown_case, found.cases)), tokens=tokens)
         reason = found.reason or ("" if shown else f"no case fits into {tokens} tokens")
         return CaseContext(text, shown, used, found.retrieval, found.cases, found.policy, reason)

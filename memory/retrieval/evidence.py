@@ -62,7 +62,7 @@ class EvidenceCase(NamedTuple):
         }
 
 
-class Evidence(NamedTuple):
+class CaseEvidence(NamedTuple):
     """What past runs say of a request."""
 
     cases: tuple[EvidenceCase, ...]
@@ -97,24 +97,24 @@ def evidence_of(
     stored: StoredPolicy | None,
     now_ms: float,
     writer: str = "",
-) -> Evidence:
+) -> CaseEvidence:
     """Return the evidence of found episodes, best first. Pure.
 
     `writer`: of the run that asks, as `memory.episodes.record.writer_of` names it.
     """
     episodes = _of_one_kind(query, found.episodes)
     if not episodes:
-        return Evidence((), found._replace(episodes=()), reason=NOTHING_FOUND)
+        return CaseEvidence((), found._replace(episodes=()), reason=NOTHING_FOUND)
     kind = episodes[0].workflow_type
     policy = stored.policy if stored else None
     if stored and not stored.standing.helps(kind, policy=policy is not None):
         why = f"on the last runs of {kind} past cases foresaw less than the usual course"
-        return Evidence((), found._replace(episodes=()), reason=why)
+        return CaseEvidence((), found._replace(episodes=()), reason=why)
     pool = _pool(query, episodes, now_ms, writer)
     ranked = policy.ranked(pool) if policy else by_similarity(pool)
     cases = _clustered(episodes, ranked, query.k, writer)
     shown = found._replace(episodes=_referenced(cases, episodes, ranked))
-    return Evidence(cases, shown, stored.version if stored and policy else None)
+    return CaseEvidence(cases, shown, stored.version if stored and policy else None)
 
 
 def _of_one_kind(query: MemoryQuery, found: Sequence[FoundEpisode]) -> list[FoundEpisode]:

@@ -17,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 
 from memory.embedding.interface import Embedder, EmbeddingUnavailable
 from memory.retrieval.embedding import QueryEmbedding, VectorModel
-from memory.retrieval.evidence import Evidence, evidence_of, pool_size, stored_policy
+from memory.retrieval.evidence import CaseEvidence, evidence_of, pool_size, stored_policy
 from memory.retrieval.journal import (
     LoggedStage,
     Stage,
@@ -56,18 +56,18 @@ _COMPARES: Final = frozenset({"vector", "hybrid"})
 """Modes that compare vectors."""
 
 
-class Ranked(NamedTuple):
+class ChosenEpisodes(NamedTuple):
     """What a request keeps of what was found, and the version of the policy that chose it."""
 
     found: Retrieval
     policy: int | None = None
 
 
-Ranking = Callable[[Connection, Retrieval], Awaitable[Ranked]]
+Ranking = Callable[[Connection, Retrieval], Awaitable[ChosenEpisodes]]
 
 
-async def _as_found(_connection: Connection, found: Retrieval) -> Ranked:
-    return Ranked(found)
+async def _as_found(_connection: Connection, found: Retrieval) -> ChosenEpisodes:
+    return ChosenEpisodes(found)
 
 
 class RetrievalService:
@@ -133,25 +133,25 @@ class RetrievalService:
         answered, why = await self._tried(self._answered(query, id, _as_found))
         return answered or Retrieval(id, (), (why,))
 
-    async def evidence(self, query: MemoryQuery, writer: str = "") -> Evidence:
+    async def evidence(self, query: MemoryQuery, writer: str = "") -> CaseEvidence:
         """Return what finished runs say together, at most k clusters of them.
 
         `writer`: of the run that asks, as `memory.episodes.record.writer_of` names it. As `search`
         it ends in time and raises no error of a service.
         """
         id = str(uuid4())
-        whole = Evidence((), Retrieval(id, ()))
+        whole = CaseEvidence((), Retrieval(id, ()))
 
-        async def rank(connection: Connection, found: Retrieval) -> Ranked:
+        async def rank(connection: Connection, found: Retrieval) -> ChosenEpisodes:
             nonlocal whole
             policy = await stored_policy(connection, query.tenant)
             whole = evidence_of(query, found, policy, time.time() * 1000, writer)
-            return Ranked(whole.retrieval, whole.policy)
+            return ChosenEpisodes(whole.retrieval, whole.policy)
 
         pool = replace(query, k=pool_size(query))
         answered, why = await self._tried(self._answered(pool, id, rank))
         if answered is None:
-            return Evidence((), Retrieval(id, (), (why,)), reason=why)
+            return CaseEvidence((), Retrieval(id, (), (why,)), reason=why)
         return whole._replace(retrieval=answered)
 
     async def log(self, tenant: str, id: str, stage: Stage, data: Mapping[str, Any]) -> str:
@@ -307,7 +307,7 @@ class RetrievalService:
 
 
 async def _logged(
-    connection: Connection, query: MemoryQuery, ranked: Ranked, took_ms: float
+    connection: Connection, query: MemoryQuery, ranked: ChosenEpisodes, took_ms: float
 ) -> Retrieval:
     """Log a search; if that is refused, as by a standby, say so and keep what was found."""
     found = ranked.found
