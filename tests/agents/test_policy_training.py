@@ -78,11 +78,7 @@ def test_a_policy_that_does_not_beat_similarity_is_refused(migrated: str) -> Non
         async with await connect_postgres(migrated) as connection:
             return await policy_versions(connection, "a", 100)
 
-    found = asyncio.run(steps())
-    assert [each["status"] for each in found].count("active") == int(
-        found[0]["metrics"]["gain"] > found[0]["metrics"]["standard_error"]
-    )
-    assert any(each["status"] == "refused" for each in found)
+    assert {each["status"] for each in asyncio.run(steps())} == {"refused"}
 
 
 def test_killed_and_begun_again_the_weights_are_the_same_to_the_bit(
