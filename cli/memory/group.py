@@ -16,7 +16,7 @@ from cli.memory.stats import stats
 from cli.support.option_groups import CommandGroup
 
 app = CommandGroup(
-    help="The episodic memory: search, cases, policy, evaluate, statistics, export, import, events."
+    help="The episodic memory: search, evaluate, statistics, episodes, export and import, events."
 )
 app.command("search")(search)
 app.command("context")(context)
