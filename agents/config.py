@@ -44,6 +44,8 @@ class WorkerConfig:
     """Whether the runs of stored events are noted for the memory worker."""
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
     """The embedding model of the memory worker."""
+    retrievals_days: float = 30.0
+    """How long the memory keeps what was retrieved, used and judged."""
     weigh_floods: bool = True
     """Whether a user that floods is downweighted, and not only reported in a notice."""
     notices_days: float = 30.0

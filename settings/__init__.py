@@ -101,6 +101,9 @@ class Settings(BaseSettings):
     memory: bool = Field(
         True, description="keep episodes of workflow runs; false: store events only"
     )
+    retrievals_days: float = Field(
+        30.0, ge=1, le=36_500, description="days for which the memory keeps logged retrievals"
+    )
     embedding_url: str = Field(
         "",
         description="OpenAI-compatible endpoint for embeddings, such as https://host/v1; empty: "

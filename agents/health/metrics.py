@@ -113,6 +113,24 @@ METRICS: Final = (
         "memory: times that the model gave no usable vectors",
     ),
     WorkerMetric(
+        "headstart_policy_runs_total",
+        "counter",
+        "memory: finished runs that ranking policies have learned",
+    ),
+    WorkerMetric(
+        "headstart_policy_versions_total", "counter", "memory: versions of policies trained"
+    ),
+    WorkerMetric(
+        "headstart_judged_episodes_total",
+        "counter",
+        "memory: times that judgements changed an episode's usefulness",
+    ),
+    WorkerMetric(
+        "headstart_forgotten_retrievals_total",
+        "counter",
+        "memory: rows of retrievals deleted because of their age",
+    ),
+    WorkerMetric(
         "headstart_batch_seconds",
         "histogram",
         "applying or storing records, until what follows is published or stored",
@@ -144,6 +162,7 @@ class WorkerCounts:
         """Values of Redis that were replaced, by fault."""
         self.contested = self.kept = 0
         self.vectors_missing = self.embedding_failures = 0
+        self.policy_runs = self.policy_versions = self.judged = self.forgotten = 0
         self.batch, self.delay = LatencyHistogram(BUCKETS_S), LatencyHistogram(BUCKETS_S)
 
     def count_lost(self, records: int) -> None:
@@ -195,6 +214,10 @@ def values(
         report.oldest_s,
         counts.vectors_missing,
         counts.embedding_failures,
+        counts.policy_runs,
+        counts.policy_versions,
+        counts.judged,
+        counts.forgotten,
         counts.batch,
         counts.delay,
     ]

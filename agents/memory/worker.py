@@ -1,4 +1,4 @@
-"""The loop of the memory worker: takes runs from the outbox and fills in missing vectors.
+"""The loop of the memory worker: takes runs from the outbox, fills in vectors, trains policies.
 
 It reads Postgres only, so it is no Faust app. Several may run: they take different rows.
 """
@@ -19,6 +19,8 @@ from agents.memory.assembling import StepTarget, assemble_next, drop_next
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
 from agents.memory.outbox_watch import OutboxWatch
+from agents.memory.training import PolicyTraining
+from agents.memory.upkeep import RETRIEVALS_DAYS, MemoryUpkeep
 from memory.embedding.interface import EmbeddingUnavailable
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import PostgresUnreachable, connect_postgres
@@ -58,6 +60,7 @@ class MemoryWorker:
         embedder: GuardedEmbedder,
         watch: OutboxWatch,
         debounce_s: float = DEBOUNCE_S,
+        retrievals_days: float = RETRIEVALS_DAYS,
     ) -> None:
         self.counts = WorkerCounts()
         self.ready = self._away = False
@@ -65,6 +68,7 @@ class MemoryWorker:
         self._debounce_s = debounce_s
         self._limit, self._taken = BATCH, 0
         self._filling: VectorFilling | None = None
+        self._training, self._upkeep = PolicyTraining(), MemoryUpkeep(retrievals_days)
         self._no_vectors = ""
         self._refilled = started()
         self._stopping = asyncio.Event()
@@ -121,6 +125,7 @@ class MemoryWorker:
     async def _prepared(self, connection: AsyncConnection[Any]) -> StepTarget:
         """Return where and how to store; without vectors where database or model have none."""
         self._filling, self._no_vectors = None, ""
+        await self._training.reset()
         if not await can_store_vectors(connection):
             self._no_vectors = "the database has no pgvector 0.8.4: see `headstart migrate`"
         else:
@@ -156,8 +161,20 @@ class MemoryWorker:
             self._filling.begin()
         # A backlog goes first; in between, a step of filling, so that neither waits for ever.
         filled = self._filling is not None and await self._filling.step(target)
+        more = filled or done.rows >= self._limit // 2
+        if done.rows < self._limit // 2:  # only what has nothing to wait for it
+            more |= await self._upkeep.step(target.connection)
+            more |= await self._train(target)
         self._counted()
-        return filled or done.rows >= self._limit // 2
+        return more
+
+    async def _train(self, target: StepTarget) -> bool:
+        try:
+            return await self._training.step(target)
+        except _BAD as error:
+            reason = " ".join(str(error).split())[:500]
+            log.error("memory.policy_failed", reason=reason)
+            return False
 
     async def _leave_out(self, target: StepTarget, error: psycopg.Error) -> None:
         """Try fewer rows; of one that fails alone, leave out the run."""
@@ -175,6 +192,10 @@ class MemoryWorker:
     def _counted(self) -> None:
         self.counts.embedding_failures = self._embedder.failures
         self.counts.vectors_missing = self._filling.missing if self._filling else 0
+        self.counts.policy_runs, self.counts.policy_versions = (
+            self._training.runs, self._training.versions,
+        )  # fmt: skip
+        self.counts.judged, self.counts.forgotten = self._upkeep.judged, self._upkeep.forgotten
 
     def report_more(self) -> Mapping[str, Any]:
         """Return further fields of the worker's report."""

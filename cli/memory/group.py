@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from cli.memory.backfill import backfill
+from cli.memory.context import context
 from cli.memory.evaluate import evaluate
 from cli.memory.export import export
 from cli.memory.graph import graph
 from cli.memory.import_ import import_
+from cli.memory.policy import policy
 from cli.memory.query import query
 from cli.memory.search import search
 from cli.memory.show import show
@@ -17,6 +19,8 @@ app = CommandGroup(
     help="The episodic memory: search, evaluate, statistics, episodes, export and import, events."
 )
 app.command("search")(search)
+app.command("context")(context)
+app.command("policy")(policy)
 app.command("evaluate")(evaluate)
 app.command("stats")(stats)
 app.command("show")(show)

@@ -72,8 +72,8 @@ def search(
 
     begin = parse_since(since) or None
     settings = options.read()
-    asyncio.run(_require(settings.postgres))
-    embedders = _embedders(settings)
+    asyncio.run(require_postgres(settings.postgres))
+    embedders = configured_embedders(settings)
     with Memory(
         settings.postgres, tenant=tenant, embedders=embedders, timeout_s=TIMEOUT_S, journal=False
     ) as memory:
@@ -90,7 +90,7 @@ def search(
     require_found(len(found.episodes), "episode", tenant=tenant, mode=mode)
 
 
-def _embedders(settings: Settings) -> list[Embedder]:
+def configured_embedders(settings: Settings) -> list[Embedder]:
     """Return the configured model, and the default one, whose vectors may be the older ones."""
     from memory.embedding.choice import EmbeddingConfig, make_embedder
     from settings import embedding_of
@@ -99,7 +99,7 @@ def _embedders(settings: Settings) -> list[Embedder]:
     return [configured, make_embedder(EmbeddingConfig())]
 
 
-async def _require(dsn: str) -> None:
+async def require_postgres(dsn: str) -> None:
     """Raise `PostgresUnreachable`: a command reports it, as an executor must not."""
     from sinks.postgres.reading import reading_postgres
 

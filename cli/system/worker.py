@@ -101,6 +101,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         spans_topic=settings.spans_topic,
         weigh_floods=settings.weigh_floods,
         notices_days=settings.notices_days,
+        retrievals_days=settings.retrievals_days,
         check_redis_s=settings.check_redis_s,
     )
     return run_worker(name, config, spare=spare)

@@ -6,7 +6,7 @@ that is, and one case that did the same kind of thing and failed, as a contrast.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from math import sqrt
 from typing import Final, NamedTuple
 
@@ -14,6 +14,8 @@ from memory.cases.case import Case
 
 CLUSTERS: Final = 4
 """Clusters of an evidence set."""
+CONFIRMING: Final = 2
+"""Writers that confirm a course, if the run's own one is not among them."""
 SUCCESS: Final = 1.0
 _QUANTILE: Final = 1.959964
 """Of the normal distribution, for an interval of 95 %."""
@@ -22,14 +24,16 @@ _QUANTILE: Final = 1.959964
 class CaseCluster(NamedTuple):
     """Cases with the same sequence of tools. `weight`: their share of the votes, 0 to 1.
 
-    `support`: how many cases, `writers`: of how many writers. `success_rate` with its 95 %
-    interval counts the cases with a known reward; None without any. `contrast`: a failed case.
+    `support`: how many cases, `writers`: of how many writers. `confirmed`: of two writers or more,
+    or of the run's own one (`is_confirmed`). `success_rate` with its 95 % interval counts the cases
+    with a known reward; None without any. `contrast`: a failed case.
     """
 
     sequence: tuple[str, ...]
     weight: float
     support: int
     writers: int
+    confirmed: bool
     success_rate: float | None
     success_interval: tuple[float, float] | None
     examples: tuple[Case, ...]
@@ -37,25 +41,49 @@ class CaseCluster(NamedTuple):
 
 
 def clusters(
-    cases: Sequence[Case], weights: Sequence[float], limit: int = CLUSTERS
+    cases: Sequence[Case], weights: Sequence[float], limit: int = CLUSTERS, writer: str = ""
 ) -> list[CaseCluster]:
-    """Return the clusters of ranked cases, the highest weight first.
+    """Return the clusters of ranked cases: confirmed ones first, then the highest weight.
 
     `cases`: best first, with their votes. Of equal weights the one of the better case comes first.
+    `writer`: of the run that asks, "" if unknown.
     """
+    sequences = [case.tools for case in cases]
     members: dict[tuple[str, ...], list[int]] = {}
-    for place, case in enumerate(cases):
-        members.setdefault(case.tools, []).append(place)
+    for place, tools in enumerate(sequences):
+        members.setdefault(tools, []).append(place)
     total = sum(weights) or 1.0
     shares = {tools: sum(weights[p] for p in places) / total for tools, places in members.items()}
-    best = sorted(members, key=lambda tools: (-round(shares[tools], 9), members[tools][0]))
-    return [
-        _cluster([cases[place] for place in members[tools]], shares[tools], cases)
-        for tools in best[:limit]
+    confirmed = {
+        tools: is_confirmed({cases[place].writer for place in places}, writer)
+        for tools, places in members.items()
+    }
+    best = sorted(
+        members,
+        key=lambda tools: (not confirmed[tools], -round(shares[tools], 9), members[tools][0]),
+    )
+    failed = [
+        place
+        for place, case in enumerate(cases)
+        if case.reward is not None and case.reward < SUCCESS
     ]
+    return [
+        _cluster([cases[place] for place in members[tools]], shares[tools], confirmed[tools])
+        ._replace(contrast=_contrast(tools, [(sequences[p], cases[p]) for p in failed]))
+        for tools in best[:limit]
+    ]  # fmt: skip
 
 
-def _cluster(own: Sequence[Case], weight: float, ranked: Iterable[Case]) -> CaseCluster:
+def is_confirmed(writers: Collection[str], writer: str = "") -> bool:
+    """Return whether those who took a course suffice for it to be followed.
+
+    Two writers do, or the run's own one (`writer`, "" if unknown). One other alone may be wrong, or
+    may mean harm: its course is only shown, as unconfirmed, and must not lead to speculation.
+    """
+    return len(writers) >= CONFIRMING or (bool(writer) and writer in writers)
+
+
+def _cluster(own: Sequence[Case], weight: float, confirmed: bool) -> CaseCluster:
     rewards = [case.reward for case in own if case.reward is not None]
     successes = sum(reward >= SUCCESS for reward in rewards)
     return CaseCluster(
@@ -63,19 +91,21 @@ def _cluster(own: Sequence[Case], weight: float, ranked: Iterable[Case]) -> Case
         weight=weight,
         support=len(own),
         writers=len({case.writer for case in own}),
+        confirmed=confirmed,
         success_rate=successes / len(rewards) if rewards else None,
         success_interval=wilson_interval(successes, len(rewards)) if rewards else None,
         examples=tuple(own),
-        contrast=_contrast(own, ranked),
+        contrast=None,
     )
 
 
-def _contrast(own: Sequence[Case], ranked: Iterable[Case]) -> Case | None:
+def _contrast(
+    tools: tuple[str, ...], failed: Sequence[tuple[tuple[str, ...], Case]]
+) -> Case | None:
     """Return a failed case: of the cluster, else the best one that began with the same tool."""
-    failed = [case for case in ranked if case.reward is not None and case.reward < SUCCESS]
-    same = [case for case in failed if case.tools == own[0].tools]
-    alike = [case for case in failed if case.tools[:1] == own[0].tools[:1]]
-    return next(iter(same or alike), None)
+    same = (case for sequence, case in failed if sequence == tools)
+    alike = (case for sequence, case in failed if sequence[:1] == tools[:1])
+    return next(same, None) or next(alike, None)
 
 
 def wilson_interval(successes: int, count: int) -> tuple[float, float]:

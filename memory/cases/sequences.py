@@ -67,6 +67,52 @@ class SequenceTable:
         return found
 
 
+def pairwise_similarities(sequences: Sequence[Sequence[str]]) -> Similarities:
+    """Return the edit similarity of each sequence to each, shape (n, n).
+
+    Equal to those of a `SequenceTable`; all pairs at once, so it suits some hundred sequences.
+    """
+    cut = [tuple(each[:MOST_CALLS]) for each in sequences]
+    tools: dict[str, int] = {}
+    numbered = [[tools.setdefault(tool, len(tools)) for tool in each] for each in cut]
+    lengths = np.array([len(each) for each in cut], np.int64)
+    longest = int(lengths.max(initial=0))
+    texts = np.full((len(cut), longest), len(tools), np.int64)  # the last one is the padding
+    places = np.zeros((len(cut), len(tools) + 1), np.uint64)
+    for row, symbols in enumerate(numbered):
+        texts[row, : len(symbols)] = symbols
+        for place, symbol in enumerate(symbols):
+            places[row, symbol] |= np.uint64(1 << place)
+    tops = np.maximum(lengths - 1, 0).astype(np.uint64)[:, None]
+    found = _all_distances(places, texts, lengths, tops)
+    found[lengths == 0] = lengths
+    longer = np.maximum(np.maximum(lengths[:, None], lengths), 1)
+    alike: Similarities = np.rint((1 - found / longer) * _STEPS) / _STEPS
+    return alike
+
+
+def _all_distances(
+    places: npt.NDArray[np.uint64], texts: Ids, lengths: Ids, tops: npt.NDArray[np.uint64]
+) -> Ids:
+    """Return the distance of each pattern, given by the places of its symbols, to each text."""
+    count, one = len(texts), np.uint64(1)
+    rising = np.full((count, count), ~np.uint64(0))
+    falling = np.zeros((count, count), np.uint64)
+    found = np.repeat(lengths[:, None], count, axis=1)
+    for column in range(texts.shape[1]):
+        equal = places[:, texts[:, column]]
+        vertical = equal | falling
+        horizontal = (((equal & rising) + rising) ^ rising) | equal
+        up = falling | ~(horizontal | rising)
+        down = rising & horizontal
+        step = ((up >> tops) & one).astype(np.int64) - ((down >> tops) & one).astype(np.int64)
+        found += np.where(lengths > column, step, 0)
+        up = (up << one) | one
+        rising = (down << one) | ~(vertical | up)
+        falling = up & vertical
+    return found
+
+
 def _distances(
     own: npt.NDArray[np.int32],
     texts: npt.NDArray[np.int32],

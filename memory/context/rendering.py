@@ -1,5 +1,8 @@
 """Renders cases as Context / Actions / Outcome / Reward within a budget of tokens.
 
+Beside a case may stand how many runs of how many writers it is of, their share of successes with
+its interval, and a run that began the same and failed.
+
 The form is of source 004, after Memento. What a case holds came from users and tools and may try
 to instruct the agent: every value is a JSON string on its line, without any mark that could end
 the frame, and the frame carries a random number.
@@ -36,6 +39,14 @@ class ShownCase(NamedTuple):
     """From 0 to 1; None: unknown."""
     support: int = 1
     """Runs that went this way."""
+    writers: int | None = None
+    """Of so many writers; None: not said."""
+    confirmed: bool = True
+    """False: one writer alone says so."""
+    success: tuple[float, float, float] | None = None
+    """Share of successes with its interval: rate, low, high; None: unknown."""
+    contrast: tuple[str, Sequence[tuple[str, str]]] | None = None
+    """Outcome and calls of a run that began the same and failed."""
 
 
 class MemoryContext(NamedTuple):
@@ -72,14 +83,18 @@ def memory_context(
 
 
 def _cleaned(case: ShownCase) -> ShownCase:
-    # Longer values are cut anyway; a value of megabytes must not cost its cleaning.
+    contrast = case.contrast
     return case._replace(
         context=clean(case.context[: 2 * MOST_DETAIL]),
-        actions=[
-            (clean(tool[:512]), clean(json[: 2 * MOST_DETAIL])) for tool, json in case.actions
-        ],
+        actions=_cleaned_actions(case.actions),
         outcome=clean(case.outcome[:512]),
+        contrast=contrast and (clean(contrast[0][:512]), _cleaned_actions(contrast[1])),
     )
+
+
+def _cleaned_actions(actions: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    # Longer values are cut anyway; a value of megabytes must not cost its cleaning.
+    return [(clean(tool[:512]), clean(json[: 2 * MOST_DETAIL])) for tool, json in actions]
 
 
 def _fitting(cases: Sequence[ShownCase], frame: str, tokens: int) -> str:
@@ -102,13 +117,27 @@ def _render(cases: Sequence[ShownCase], frame: str, detail: int) -> str:
     for number, case in enumerate(cases, 1):
         reward = "unknown" if case.reward is None else f"{case.reward:.2f}"
         lines += [
-            f"Case {number} ({case.support} {'run' if case.support == 1 else 'runs'})",
+            f"Case {number} ({_support(case)})",
             f"Context: {quote(case.context, detail)}",
             f"Actions: {_actions(case.actions, detail)}",
             f"Outcome: {quote(case.outcome, detail)}",
             f"Reward: {reward}",
         ]
+        if case.success is not None:
+            rate, low, high = case.success
+            lines.append(f"Success: {rate:.2f} ({low:.2f} to {high:.2f})")
+        if case.contrast is not None:
+            outcome, actions = case.contrast
+            lines.append(f"Contrast: {quote(outcome, detail)} after {_actions(actions, detail)}")
     return "\n".join([*lines, f"</memory {frame}>"])
+
+
+def _support(case: ShownCase) -> str:
+    """Return how many runs of how many writers a case stands for."""
+    said = f"{case.support} {'run' if case.support == 1 else 'runs'}"
+    if case.writers is not None:
+        said += f" of {case.writers} {'writer' if case.writers == 1 else 'writers'}"
+    return said if case.confirmed else f"{said}, unconfirmed"
 
 
 def _actions(actions: Sequence[tuple[str, str]], detail: int) -> str:

@@ -78,8 +78,12 @@ class Episode(NamedTuple):
     @property
     def writer(self) -> str:
         """Who wrote it, for "one vote per writer": user, else agent, else session, else the run."""
-        named = (("user", self.user_id), ("agent", self.agent_id), ("session", self.session_id))
-        for kind, name in named:
-            if name:
-                return f"{kind}:{name}"
-        return f"run:{self.workflow_id}"
+        return writer_of(self.user_id, self.agent_id, self.session_id, self.workflow_id)
+
+
+def writer_of(user: str | None, agent: str | None, session: str | None, workflow: str) -> str:
+    """Return the writer of an episode: user, else agent, else session, else the run itself."""
+    for kind, name in (("user", user), ("agent", agent), ("session", session)):
+        if name:
+            return f"{kind}:{name}"
+    return f"run:{workflow}"

@@ -145,7 +145,7 @@ class CaseBank:
             self._vectors = GrowingColumn(np.float32, len(vector))
             for _ in self.cases[:-1]:
                 self._vectors.append(0.0)
-        self._vectors.append(0.0 if vector is None else _exact(vector))
+        self._vectors.append(0.0 if vector is None else exact_vector(vector))
 
     def left_out(self, question: CaseQuestion) -> Rows:
         """Return the cases that do not count for a question, in ascending order."""
@@ -176,7 +176,7 @@ class CaseBank:
     def _cosine(self, vector: npt.NDArray[np.float32] | None) -> Numbers:
         if vector is None or self._vectors is None:
             return np.zeros(len(self.cases))
-        found: Any = self._vectors.values @ _exact(vector)
+        found: Any = self._vectors.values @ exact_vector(vector)
         cosine: Numbers = found.astype(np.float64) / VECTOR_SCALE**2
         return cosine
 
@@ -199,6 +199,7 @@ class CaseBank:
         return found if found is not None else self._typical.scores(ANY, rests)
 
 
-def _exact(vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def exact_vector(vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return a vector in units of 1/4,000, whose products and their sums are exact."""
     found: npt.NDArray[np.float32] = np.rint(np.nan_to_num(vector) * np.float32(VECTOR_SCALE))
     return found

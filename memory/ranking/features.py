@@ -37,11 +37,11 @@ def features(bank: CaseBank, found: Matches, typical: Numbers) -> Numbers:
     columns = (
         np.ones(size),
         cosine,
-        _rank(cosine, found.rows),
+        inverse_ranks(cosine, found.rows),
         found.words,
-        _rank(found.words, found.rows),
+        inverse_ranks(found.words, found.rows),
         np.minimum(found.telling, 8) / 4,
-        _rank(found.telling, found.rows),
+        inverse_ranks(found.telling, found.rows),
         found.equal_query.astype(np.float64),
         found.parts,
         equal,
@@ -58,7 +58,7 @@ def features(bank: CaseBank, found: Matches, typical: Numbers) -> Numbers:
     return np.stack(columns, axis=1)
 
 
-def _rank(scores: Numbers, rows: Rows) -> Numbers:
+def inverse_ranks(scores: Numbers, rows: Rows) -> Numbers:
     """Return 1 / rank of the best ones among the cases that count, 0 for the others.
 
     Equal scores share the best rank; nothing scores where all are 0.

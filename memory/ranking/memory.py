@@ -21,8 +21,9 @@ from memory.ranking.votes import capped
 class EvidenceSet(NamedTuple):
     """What past runs say of a question.
 
-    `clusters`: at most `limit`, of the highest votes first. `abstained`: retrieval has not been
-    better than the usual course so far, or there is no case, so the clusters are not worth showing.
+    `clusters`: at most `limit`, confirmed ones first, then those of the highest votes. `abstained`:
+    retrieval has not been better than the usual course so far, or there is no case, so the clusters
+    are not worth showing.
     `likeliest`, `course`: tools after the first call, None without a case.
     """
 
@@ -48,7 +49,8 @@ class CaseMemory:
         scores = self.choice.function.scores(asked)
         best = best_cases(asked, scores)
         voted = capped(asked, best, votes(scores[best]))
-        grouped = clusters([self.bank.cases[row] for row in best], voted.weights.tolist(), limit)
+        cases = [self.bank.cases[row] for row in best]
+        grouped = clusters(cases, voted.weights.tolist(), limit, question.writer)
         table = self.bank.table
         return EvidenceSet(
             grouped, self.choice.abstains, table[found.likeliest], table[found.course]

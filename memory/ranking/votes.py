@@ -20,27 +20,37 @@ class Votes(NamedTuple):
 
 def few_a_writer(asked: AskedBank, rows: Rows) -> Rows:
     """Return the rows without those of another writer that follow `CASES` of the same one."""
-    if len(rows) <= CASES:
-        return rows
-    writers = asked.bank.writers.values[rows]
+    kept: Rows = rows[few_of_each(asked.bank.writers.values[rows], asked.found.own[rows])]
+    return kept
+
+
+def few_of_each(writers: Rows, own: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which of ranked cases stay: of each writer `CASES`, of the run's own all."""
+    if len(writers) <= CASES:
+        return np.ones(len(writers), np.bool_)
     order = np.argsort(writers, kind="stable")
     ordered = writers[order]
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows)) - np.searchsorted(ordered, ordered, side="left")
-    kept: Rows = rows[(place < CASES) | asked.found.own[rows]]
+    place = np.empty(len(writers), np.int64)
+    place[order] = np.arange(len(writers)) - np.searchsorted(ordered, ordered, side="left")
+    kept: npt.NDArray[np.bool_] = (place < CASES) | own
     return kept
 
 
 def capped(asked: AskedBank, rows: Rows, weights: Any) -> Votes:
     """Return votes of which those of another writer weigh as much as its strongest one."""
-    own: Numbers = np.asarray(weights, np.float64)
-    if not len(rows):
-        return Votes(rows, own)
-    names, inverse = np.unique(asked.bank.writers.values[rows], return_inverse=True)
+    writers, own = asked.bank.writers.values[rows], asked.found.own[rows]
+    return Votes(rows, one_each(writers, own, np.asarray(weights, np.float64)))
+
+
+def one_each(writers: Rows, own: npt.NDArray[np.bool_], weights: Numbers) -> Numbers:
+    """Return the weights of votes; those of another writer are, in all, as its strongest one."""
+    if not len(writers):
+        return weights
+    names, inverse = np.unique(writers, return_inverse=True)
     strongest = np.zeros(len(names))
-    np.maximum.at(strongest, inverse, own)
-    share = (strongest / np.bincount(inverse, own))[inverse]
-    return Votes(rows, np.where(asked.found.own[rows], own, own * share))
+    np.maximum.at(strongest, inverse, weights)
+    share = (strongest / np.bincount(inverse, weights))[inverse]
+    return np.where(own, weights, weights * share)
 
 
 def supported(asked: AskedBank, sequences: Rows, rows: Rows) -> npt.NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from memory.embedding.interface import Embedder
 from memory.embedding.wordllama import WordLlamaEmbedder
 from memory.episodes.hashes import episode_id
 from memory.retrieval.answers import SAFE, AnswerRule, PastAnswer, past_answer
+from memory.retrieval.evidence import CaseEvidence, EvidenceCase
 from memory.retrieval.journal import LoggedStage, Stage, reference_data
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import FoundEpisode, Retrieval
@@ -35,12 +36,18 @@ class CaseContext(NamedTuple):
     """Cases as text for a prompt, and what they were taken from."""
 
     text: str
-    """Empty where nothing was found."""
+    """Empty where no case is worth showing, or none fits; see `reason`."""
     shown: int
-    """Cases in it, of those in `retrieval` the first ones."""
+    """Cases in it, of those in `evidence` the first ones."""
     tokens: int
     """An estimate; at most what was asked for."""
     retrieval: Retrieval
+    """Its episodes are the reference cases."""
+    evidence: tuple[EvidenceCase, ...] = ()
+    policy: int | None = None
+    """Version of the policy that ranked; None: similarity."""
+    reason: str = ""
+    """Why the text is empty."""
 
 
 class Memory:
@@ -96,15 +103,24 @@ class Memory:
     def _late(self) -> str:
         return f"the memory did not answer within {self._timeout_s + _GRACE_S:g} s"
 
-    def context(self, text: str, *, tokens: int = DEFAULT_TOKENS, **fields: Any) -> CaseContext:
-        """Return the best 4 episodes (`k`) as text for a prompt, at most `tokens` long.
+    def context(
+        self, text: str, *, tokens: int = DEFAULT_TOKENS, writer: str = "", **fields: Any
+    ) -> CaseContext:
+        """Return what earlier runs did, in at most 4 cases (`k`), as text for a prompt.
 
-        What users and tools wrote in them is quoted and escaped. Raises `InvalidQuery`, and
-        `ValueError` for negative `tokens`.
+        Each case stands for the runs that took one course. `writer`: of the run, as
+        `memory.episodes.record.writer_of` names it: a course that one other writer alone has taken
+        comes last, marked as unconfirmed. What users and tools wrote is quoted and escaped. Raises
+        `InvalidQuery`, and `ValueError` for negative `tokens`.
         """
-        found = self.search(text, **{"k": CASES, **fields})
-        rendered = memory_context([shown_case(each) for each in found.episodes], tokens=tokens)
-        return CaseContext(*rendered, found)
+        query = self._query(text, {"k": CASES, **fields})
+        found = self._wait(lambda service: service.evidence(query, writer))
+        if found is None:
+            late = self._late()
+            found = CaseEvidence((), Retrieval(str(uuid4()), (), (late,)), reason=late)
+        text, shown, used = memory_context(list(map(shown_case, found.cases)), tokens=tokens)
+        reason = found.reason or ("" if shown else f"no case fits into {tokens} tokens")
+        return CaseContext(text, shown, used, found.retrieval, found.cases, found.policy, reason)
 
     def answer(self, text: str, *, rule: AnswerRule = SAFE, **fields: Any) -> PastAnswer:
         """Return a past answer if `rule` allows one, and similar episodes.
@@ -226,13 +242,24 @@ class _ServiceThread:
             await self._ended.wait()
 
 
-def shown_case(found: FoundEpisode) -> ShownCase:
-    """Return an episode as it is shown to an agent."""
+def shown_case(case: EvidenceCase) -> ShownCase:
+    """Return a cluster as it is shown to an agent, by its example."""
+    found, cluster, contrast = case.example, case.cluster, case.contrast
     pairs = [f"{key}={value}" for key, value in sorted(found.context.items())[:16]]
     situation = ", ".join([found.workflow_type, *pairs])
+    rate, ends = cluster.success_rate, cluster.success_interval
     return ShownCase(
         context=f"{found.query} ({situation})" if found.query else situation,  # cut from the end
-        actions=[(call.tool, call.arguments) for call in found.calls],
+        actions=_actions(found),
         outcome=found.outcome or "unknown",
         reward=found.reward,
+        support=cluster.support,
+        writers=cluster.writers,
+        confirmed=cluster.confirmed,
+        success=None if rate is None or ends is None else (rate, *ends),
+        contrast=contrast and (contrast.outcome or "unknown", _actions(contrast)),
     )
+
+
+def _actions(found: FoundEpisode) -> list[tuple[str, str]]:
+    return [(call.tool, call.arguments) for call in found.calls]

@@ -61,11 +61,6 @@ def _scaled(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return scaled
 
 
-def unpack_halfvec(raw: bytes) -> npt.NDArray[np.float32]:
-    """Return a vector from pgvector's binary form of a halfvec."""
-    return np.frombuffer(raw, dtype=">f2", offset=4).astype(np.float32)
-
-
 def vector_text(vector: npt.NDArray[np.float32]) -> str:
     """Return a vector as pgvector's text."""
     return "[" + ",".join(map(repr, vector.astype(np.float16).tolist())) + "]"

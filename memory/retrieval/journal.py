@@ -30,8 +30,10 @@ class LoggedStage(NamedTuple):
     """`episodes`: ids of the reference cases, as strings; and what belongs to the stage."""
 
 
-def retrieve_data(query: MemoryQuery, found: Retrieval, took_ms: float) -> dict[str, Any]:
-    """Return what the first stage says."""
+def retrieve_data(
+    query: MemoryQuery, found: Retrieval, took_ms: float, policy: int | None = None
+) -> dict[str, Any]:
+    """Return what the first stage says. `policy`: the version that ranked; None: similarity."""
     return {
         "episodes": [str(each.id) for each in found.episodes],
         "scores": [round(each.score, 6) for each in found.episodes],
@@ -39,6 +41,7 @@ def retrieve_data(query: MemoryQuery, found: Retrieval, took_ms: float) -> dict[
         "k": query.k,
         "workflow_type": query.workflow_type,
         "query_hash": str(query_hash(query.text)),
+        "policy": policy,
         "took_ms": round(took_ms, 1),
         "degraded": list(found.degraded),
     }

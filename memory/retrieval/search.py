@@ -19,7 +19,6 @@ from memory.retrieval.fusion import (
     diversify,
     fuse_ranks,
     rows_of,
-    unpack_halfvec,
     vector_text,
 )
 from memory.retrieval.request import MemoryQuery
@@ -38,6 +37,7 @@ from memory.retrieval.words import (
     any_of,
     rare_words,
 )
+from memory.store.halfvec import unpack_halfvec
 
 LEG: Final = 50
 """Results of each part of the hybrid mode, at least."""

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
 import psycopg
@@ -16,6 +17,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 
 from memory.embedding.interface import Embedder, EmbeddingUnavailable
 from memory.retrieval.embedding import QueryEmbedding, VectorModel
+from memory.retrieval.evidence import CaseEvidence, evidence_of, pool_size, stored_policy
 from memory.retrieval.journal import (
     LoggedStage,
     Stage,
@@ -52,6 +54,20 @@ _NOT_MIGRATED: Final = (
 )  # fmt: skip
 _COMPARES: Final = frozenset({"vector", "hybrid"})
 """Modes that compare vectors."""
+
+
+class ChosenEpisodes(NamedTuple):
+    """What a request keeps of what was found, and the version of the policy that chose it."""
+
+    found: Retrieval
+    policy: int | None = None
+
+
+Ranking = Callable[[Connection, Retrieval], Awaitable[ChosenEpisodes]]
+
+
+async def _as_found(_connection: Connection, found: Retrieval) -> ChosenEpisodes:
+    return ChosenEpisodes(found)
 
 
 class RetrievalService:
@@ -114,8 +130,29 @@ class RetrievalService:
         Ends within `timeout_s`, whatever happens to the services, and raises none of their errors.
         """
         id = str(uuid4())
-        answered, why = await self._tried(self._answered(query, id))
+        answered, why = await self._tried(self._answered(query, id, _as_found))
         return answered or Retrieval(id, (), (why,))
+
+    async def evidence(self, query: MemoryQuery, writer: str = "") -> CaseEvidence:
+        """Return what finished runs say together, at most k clusters of them.
+
+        `writer`: of the run that asks, as `memory.episodes.record.writer_of` names it. As `search`
+        it ends in time and raises no error of a service.
+        """
+        id = str(uuid4())
+        whole = CaseEvidence((), Retrieval(id, ()))
+
+        async def rank(connection: Connection, found: Retrieval) -> ChosenEpisodes:
+            nonlocal whole
+            policy = await stored_policy(connection, query.tenant)
+            whole = evidence_of(query, found, policy, time.time() * 1000, writer)
+            return ChosenEpisodes(whole.retrieval, whole.policy)
+
+        pool = replace(query, k=pool_size(query))
+        answered, why = await self._tried(self._answered(pool, id, rank))
+        if answered is None:
+            return CaseEvidence((), Retrieval(id, (), (why,)), reason=why)
+        return whole._replace(retrieval=answered)
 
     async def log(self, tenant: str, id: str, stage: Stage, data: Mapping[str, Any]) -> str:
         """Add a stage of a retrieval; return why it was not added, "" if it was.
@@ -189,14 +226,14 @@ class RetrievalService:
         if not task.cancelled():
             task.exception()  # was returned, or came too late
 
-    async def _answered(self, query: MemoryQuery, id: str) -> Retrieval:
+    async def _answered(self, query: MemoryQuery, id: str, rank: Ranking) -> Retrieval:
         degraded: list[str] = []
         vector = None
         if query.mode in _COMPARES:
             vector, why = await self._query_vector(query.text)
             degraded += [why] if why else []
         try:
-            return await self._searched(query, vector, Retrieval(id, (), tuple(degraded)))
+            return await self._searched(query, vector, Retrieval(id, (), tuple(degraded)), rank)
         except psycopg.Error as error:
             # In a pipeline the next statement may raise it, so it does not say which one failed;
             # if it was not that on vectors, it fails again.
@@ -204,7 +241,7 @@ class RetrievalService:
                 raise
             said = " ".join((error.diag.message_primary or str(error)).split())
             degraded.append(f"vectors were not searched: {said}")
-            return await self._searched(query, None, Retrieval(id, (), tuple(degraded)))
+            return await self._searched(query, None, Retrieval(id, (), tuple(degraded)), rank)
 
     async def _query_vector(self, text: str) -> tuple[QueryVector | None, str]:
         """Return the vector of the text, or why there is none."""
@@ -224,7 +261,7 @@ class RetrievalService:
         return model
 
     async def _searched(
-        self, query: MemoryQuery, vector: QueryVector | None, found: Retrieval
+        self, query: MemoryQuery, vector: QueryVector | None, found: Retrieval, rank: Ranking
     ) -> Retrieval:
         """Return `found` with its episodes, and log it if that is wanted."""
         begun = time.monotonic()
@@ -234,8 +271,11 @@ class RetrievalService:
             if query.mode != "vector" or vector is not None:
                 search = Search(connection, query, self._words, vector)
                 whole = found._replace(episodes=await search.run())
+            ranked = await rank(connection, whole)
             took_ms = (time.monotonic() - begun) * 1000
-            return await _logged(connection, query, whole, took_ms) if self._journal else whole
+            if not self._journal:
+                return ranked.found
+            return await _logged(connection, query, ranked, took_ms)
 
         return await self._in_transaction(query.tenant, run)
 
@@ -267,10 +307,11 @@ class RetrievalService:
 
 
 async def _logged(
-    connection: Connection, query: MemoryQuery, found: Retrieval, took_ms: float
+    connection: Connection, query: MemoryQuery, ranked: ChosenEpisodes, took_ms: float
 ) -> Retrieval:
     """Log a search; if that is refused, as by a standby, say so and keep what was found."""
-    data = retrieve_data(query, found, took_ms)
+    found = ranked.found
+    data = retrieve_data(query, found, took_ms, ranked.policy)
     try:
         async with connection.transaction():
             await add_stage(connection, query.tenant, found.id, "retrieve", data)

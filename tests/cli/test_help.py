@@ -65,6 +65,8 @@ def test_the_commands() -> None:
         "learner list",
         "memory query",
         "memory search",
+        "memory context",
+        "memory policy",
         "memory evaluate",
         "memory graph",
         "memory stats",

@@ -44,12 +44,14 @@ def test_cases_are_rendered_as_data(stored: StoredEpisodes) -> None:
     with Memory(stored.dsn, tenant="tenant-1", timeout_s=PATIENT_S) as memory:
         found = memory.context(TEXT, tokens=900, outcome="success")
         none = memory.context(TEXT, tool="never called")
-    assert (found.shown, len(found.retrieval.episodes)) == (4, 4)
+    assert 1 <= found.shown == len(found.evidence) <= 4
     assert found.tokens <= 900
-    best = found.retrieval.episodes[0]
+    best = found.evidence[0].example
+    assert best in found.retrieval.episodes
     assert best.calls[0].tool in found.text
     assert str(best.query)[:12] in found.text
     assert (none.text, none.retrieval.degraded) == ("", ())
+    assert none.reason == "no finished run with a tool call matches"
 
 
 def test_a_past_answer_needs_an_equal_query_and_context(stored: StoredEpisodes) -> None:
@@ -79,7 +81,9 @@ def test_without_a_database_nothing_is_raised(closed: str) -> None:
         begun = time.monotonic()
         again = [memory.search(TEXT) for _ in range(20)]
         assert time.monotonic() - begun < 3  # not one timeout each
-        assert memory.context(TEXT).text == ""
+        context = memory.context(TEXT)
+        assert (context.text, context.evidence) == ("", ())
+        assert f"{host}:{port}" in context.reason
         with pytest.raises(InvalidQuery):
             memory.search("")
     for found in (first, *again):

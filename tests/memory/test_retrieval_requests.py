@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.retrieval.fusion import aged, diversify, fuse_ranks, unpack_halfvec
+from memory.retrieval.fusion import aged, diversify, fuse_ranks
 from memory.retrieval.request import InvalidQuery, MemoryQuery
 from memory.retrieval.words import WordShares, any_of, rare_words
+from memory.store.halfvec import unpack_halfvec
 
 DAY_MS = 86_400_000
 

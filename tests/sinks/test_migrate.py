@@ -41,6 +41,7 @@ ALL = [
     "0004_notices",
     "0005_lean_indexes",
     "0006_episodic_memory",
+    "0007_memory_policies",
 ]
 
 OWNED = [

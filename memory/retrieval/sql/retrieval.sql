@@ -22,6 +22,11 @@ SELECT EXISTS (SELECT FROM pg_roles
 -- The embedding model whose vectors are searched.
 SELECT id, name, dimensions FROM memory_models WHERE state = 'active'
 
+-- name: policy
+-- The newest version of the tenant's ranking policy, and how rankings have stood so far.
+SELECT version, status, features, weights, state -> 'standing' FROM memory_policies
+WHERE tenant = %(tenant)s ORDER BY version DESC LIMIT 1
+
 -- name: lexemes
 -- The words of a query, as they are indexed.
 SELECT tsvector_to_array(to_tsvector('simple', %(text)s))

@@ -1,0 +1,83 @@
+"""`headstart memory context`: what earlier runs say of a query, as an agent is shown it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.memory.search import TIMEOUT_S, configured_embedders, require_postgres
+from cli.support.options import Json, PostgresOptions, Tenant
+from cli.support.output import FAILURE, echo, put, show_json
+
+if TYPE_CHECKING:
+    from memory.retrieval.client import CaseContext
+
+
+def context(
+    text: Annotated[str, typer.Argument(help="What is asked.")],
+    tenant: Tenant = "default",
+    workflow_type: Annotated[
+        str | None, typer.Option(help="Only this workflow type [default: that of the best hits].")
+    ] = None,
+    k: Annotated[int, typer.Option("--k", help="At most this many cases.")] = 4,
+    tokens: Annotated[int, typer.Option(min=0, help="At most this long, estimated.")] = 800,
+    user: Annotated[
+        str | None, typer.Option(help="The run's user, whose own cases need no confirmation.")
+    ] = None,
+    *,
+    options: PostgresOptions,
+    json: Json = False,
+) -> None:
+    """Show what earlier runs did in such a case, as text for an agent's prompt.
+
+    A case stands for the runs that took one course: how many, of how many writers, with the share
+    of successes (95 % interval) and a failed one as a contrast. Ranked by the active version of the
+    policy (see `headstart memory policy`), else by similarity. Exit code 1: there is none; stderr,
+    in --json reason, says why.
+
+    Examples: headstart memory context "cancel my order" --tenant acme;
+    headstart memory context "cancel my order" --workflow-type refund --tokens 400 --json
+    """
+    from memory.episodes.record import writer_of
+    from memory.retrieval.client import Memory
+    from memory.retrieval.request import InvalidQuery
+
+    settings = options.read()
+    asyncio.run(require_postgres(settings.postgres))
+    embedders = configured_embedders(settings)
+    with Memory(
+        settings.postgres, tenant=tenant, embedders=embedders, timeout_s=TIMEOUT_S, journal=False
+    ) as memory:
+        try:
+            found = memory.context(
+                text, tokens=tokens, k=k, workflow_type=workflow_type,
+                writer=writer_of(user, None, None, "") if user else "",
+            )  # fmt: skip
+        except InvalidQuery as error:
+            raise typer.BadParameter(str(error)) from error
+    _show(found, json=json)
+
+
+def _show(found: CaseContext, *, json: bool) -> None:
+    if json:
+        show_json(
+            {
+                "text": found.text,
+                "tokens": found.tokens,
+                "shown": found.shown,
+                "policy": found.policy,
+                "reason": found.reason,
+                "cases": [each.as_json() for each in found.evidence],
+                "degraded": list(found.retrieval.degraded),
+            }
+        )
+    elif found.text:
+        for line in found.text.split("\n"):
+            put(line)
+    for reason in found.retrieval.degraded:
+        echo(f"degraded: {reason}")
+    if found.reason:
+        echo(f"no case: {found.reason}")
+        raise typer.Exit(FAILURE)
