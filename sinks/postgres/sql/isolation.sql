@@ -65,8 +65,8 @@ SELECT level, what, remedy FROM (
         AND (other.rolsuper OR other.rolbypassrls OR other.oid IN (SELECT relowner FROM ours))
         AND pg_has_role(reader.oid, other.oid, 'MEMBER')
     UNION ALL
-    SELECT 6, 'error', format('the role headstart_reader may %%s %%s', string_agg(kind, ', '), held.name),
-        format('REVOKE %%s ON %%s FROM headstart_reader, PUBLIC', string_agg(kind, ', '), held.name)
+    SELECT 6, 'error', format('the role headstart_reader may %%s %%s', string_agg(kind, ', ' ORDER BY kind), held.name),
+        format('REVOKE %%s ON %%s FROM headstart_reader, PUBLIC', string_agg(kind, ', ' ORDER BY kind), held.name)
     FROM reader, held,
         unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) AS kind
     WHERE NOT reader.rolsuper AND has_table_privilege(reader.oid, held.oid, kind)
