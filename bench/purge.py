@@ -65,6 +65,6 @@ async def _measured(dsn: str, operations: int, part: str | None) -> dict[str, An
         found |= await measure(own, operations)
     return {
         **found,
-        "framing": "crossing: two tenants of 200 equal runs, 8 operations at a time, a tenth of "
+        "framing": "crossing: two tenants of 100 equal runs, 8 operations at a time, a tenth of "
         "them writes, searches as headstart_reader over 3 connections",
     }

@@ -45,7 +45,7 @@ Read = Callable[[ReadPaths, str, random.Random], Awaitable[Any]]
 
 def _request(at: ReadPaths, tenant: str, draw: random.Random, mode: Any) -> MemoryQuery:
     made = draw.choice(at.runs)
-    fields: dict[str, Any] = {"tenant": tenant, "mode": mode, "k": draw.choice((1, 10, 100))}
+    fields: dict[str, Any] = {"tenant": tenant, "mode": mode, "k": draw.choice((1, 5, 20))}
     fields |= draw.choice(
         ({}, {}, {"outcome": "success"}, {"tool": made.tools[0]}, {"concepts": made.concepts},
          {"workflow_type": made.workflow_type}, {"event_types": ["workflow_complete"]})
@@ -69,7 +69,7 @@ def _search(mode: str) -> Read:
 async def _equal_context(at: ReadPaths, tenant: str, draw: random.Random) -> Any:
     made = draw.choice(at.runs)
     query = MemoryQuery(
-        context=made.context, workflow_type=made.workflow_type, tenant=tenant, mode="exact", k=50
+        context=made.context, workflow_type=made.workflow_type, tenant=tenant, mode="exact", k=20
     )
     return (await at.service.search(query)).episodes
 
@@ -157,5 +157,5 @@ READS: Final[dict[str, Read]] = {
     "notices": _command(_notices),
 }
 """By name; what is returned has the mark of every tenant whose data are in it."""
-WEIGHTS: Final = {"stats": 0.1, "graph": 0.1, "export": 0.1, "archive": 0.2}
-"""How often one is chosen where it reads all of a tenant; else 1."""
+WEIGHTS: Final = {"stats": 0.05, "graph": 0.05, "export": 0.05, "archive": 0.1, "context": 0.3}
+"""How often one is chosen that costs more than the others; else 1."""
