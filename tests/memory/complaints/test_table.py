@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.sinks.statement_texts import ROOT
+from tests.sinks.isolation.statement_texts import ROOT
 
 PAGE = ROOT / "docs/explanation/memory-complaints.md"
 

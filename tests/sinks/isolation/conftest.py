@@ -14,7 +14,7 @@ from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
 from sinks.postgres.partitions import ensure_partitions
 from tests.databases import made_database
-from tests.sinks.credentials import fill
+from tests.sinks.isolation.credentials import fill
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sinks.postgres.isolation import TENANT_TABLES
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 PACKAGES: Final = (
     "agents", "bench", "cli", "client", "console", "demo", "deploy", "kernels", "learners",
     "memory", "processing", "replay", "settings", "sinks", "topics",

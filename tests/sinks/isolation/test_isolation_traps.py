@@ -19,8 +19,8 @@ from memory.store.reading import all_episodes, find_episodes
 from sinks.connections import connect_postgres
 from sinks.postgres.permissions import PermissionMissing
 from sinks.postgres.reading import reading_postgres, tenant_scope
-from tests.sinks.credentials import ROLES
-from tests.sinks.statement_texts import PACKAGES, ROOT
+from tests.sinks.isolation.credentials import ROLES
+from tests.sinks.isolation.statement_texts import PACKAGES, ROOT
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.sinks.statement_texts import Statement, is_optional, statements, without_tenant
+from tests.sinks.isolation.statement_texts import Statement, is_optional, statements, without_tenant
 
 ALL_TENANTS: Final = {
     "memory.sql take": "the memory worker takes runs of all tenants; each row names its own",

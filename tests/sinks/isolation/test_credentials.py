@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from sinks.postgres.isolation import DEFINERS as OWN_DEFINERS
 from sinks.postgres.isolation import INSERTABLE, READABLE, TENANT_TABLES
-from tests.sinks.credentials import (
+from tests.sinks.isolation.credentials import (
     ALLOWED,
     DEFINERS,
     FUNCTIONS,
