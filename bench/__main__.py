@@ -22,6 +22,7 @@ BENCHMARKS: Final = {
     "noticing": "what notices cost the history worker, the pure part: CPU per event and value",
     "outage": "a million events while the broker is gone: growth of executor and shipper",
     "process": "threshold agent on a drained backlog, next to Faust, Quix and Kafka Streams",
+    "purge": "rows that cross between two tenants in random interleaved operations",
     "queries": "the memory queries on a large table of episodes, and what each index is worth",
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
     "replay": "six policies over an export: reading alone, judging, memory",
@@ -39,6 +40,7 @@ EXAMPLES: Final = """examples:
   python -m bench history --data /var/tmp/history --events 5000000   # four times: 20 million
   python -m bench queries --rows 1000000
   python -m bench memory --json
+  python -m bench purge --operations 100000 --json
 
 minutes, estimated for two quiet cores: queries 5, history 2 for five million events, scale 30
 (--vary workers 5, --vary held 8, --vary partitions 5, --vary contexts --repeat 1 4), footprint as
@@ -50,7 +52,8 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "seconds": (float, "footprint: how long the load lasts"),
     "rate": (int, "footprint: events per second"),
     "rows": (int, "queries: rows of the table"),
-    "part": (str, "memory: only `storing` or `retrieval`"),
+    "part": (str, "memory: only `storing` or `retrieval`; purge: only `crossing`"),
+    "operations": (int, "purge: how many are interleaved"),
     "data": (Path, "history: directory kept from run to run"),
     "learner": (str, "history, scale: the policy that learns"),
     "seeds": (int, "learn, skew: seeds per world"),

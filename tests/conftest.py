@@ -17,17 +17,15 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 from hypothesis import settings
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from kernels.loader import load
 from processing.kernel_handle import kernels
 from sinks.postgres.migrate import migrate
+from tests.databases import made_database
 from topics.epoch import Epoch
 
 # The only profile: no deadline, because a busy machine is no failure of a law.
@@ -151,11 +149,8 @@ def tenant() -> str:
 @pytest.fixture
 def database(postgres_dsn: str) -> Iterator[str]:
     """An empty database of this test's own."""
-    name = f"test_{uuid4().hex}"
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        yield make_conninfo(postgres_dsn, dbname=name)
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    with made_database(postgres_dsn) as dsn:
+        yield dsn
 
 
 @pytest.fixture

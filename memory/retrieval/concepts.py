@@ -8,6 +8,7 @@ from psycopg import AsyncConnection
 
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.statements import filters_of, statement
+from sinks.postgres.reading import tenant_scope
 
 MOST_CONCEPTS: Final = 500
 MOST_PAIRS: Final = 5_000
@@ -58,8 +59,7 @@ async def read_concepts(
         if not 1 <= value <= most:
             raise ValueError(f"{name} must be from 1 to {most:,}, not {value}")
     which: dict[str, Any] = {"tenant": query.tenant, **filters_of(query)}
-    async with connection.transaction():
-        await connection.execute("SELECT set_config('headstart.tenant', %s, true)", [query.tenant])
+    async with tenant_scope(connection, query.tenant):
         cursor = await connection.execute(statement("concept_counts"), {**which, "most": concepts})
         rows = await cursor.fetchall()
         if not rows:

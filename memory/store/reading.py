@@ -13,6 +13,7 @@ from memory.episodes.record import Episode
 from memory.store.outbox import SQL, outbox_lag
 from memory.store.vectors import SQL as VECTORS
 from memory.store.vectors import count_missing
+from sinks.postgres.reading import tenant_scope
 
 AT_ONCE: Final = 500
 _LISTS: Final = ("concepts", "domains", "agents_used", "insights", "reference_ids")
@@ -31,7 +32,10 @@ async def find_episodes(connection: AsyncConnection[Any], tenant: str, name: str
     wanted = {"tenant": tenant, "workflow_id": name, "id": int(name) if is_id else None}
     if is_id and not -(2**63) <= int(name) < 2**63:
         wanted["id"] = None
-    async with connection.cursor(row_factory=dict_row) as cursor:
+    async with (
+        tenant_scope(connection, tenant),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
         await cursor.execute(SQL["find"], wanted)
         return [episode_of(row) for row in await cursor.fetchall()]
 
@@ -43,7 +47,10 @@ async def all_episodes(
     wanted: dict[str, Any] = {"tenant": tenant, "since": since, "limit": AT_ONCE}
     wanted |= dict.fromkeys(("after_tenant", "after_id", "after_type"), "")
     while True:
-        async with connection.cursor(row_factory=dict_row) as cursor:
+        async with (
+            tenant_scope(connection, tenant),
+            connection.cursor(row_factory=dict_row) as cursor,
+        ):
             await cursor.execute(SQL["episodes"], wanted)
             found = [episode_of(row) for row in await cursor.fetchall()]
         if not found:
@@ -58,6 +65,14 @@ async def memory_stats(
     connection: AsyncConnection[Any], tenant: str | None = None, limit: int = 10
 ) -> dict[str, Any]:
     """Return the statistics of a tenant's memory, or of all (source 003), and of the store."""
+    async with tenant_scope(connection, tenant):
+        found = await _tenant_stats(connection, tenant, limit)
+    return found | await _store_stats(connection)
+
+
+async def _tenant_stats(
+    connection: AsyncConnection[Any], tenant: str | None, limit: int
+) -> dict[str, Any]:
     of = {"tenant": tenant, "limit": limit}
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(SQL["totals"], of)
@@ -73,7 +88,7 @@ async def memory_stats(
         rows = await (await connection.execute(SQL[kind], of)).fetchall()
         found[f"total_{kind}"] = rows[0][2] if rows else 0
         found[f"most_common_{kind}"] = {name: count for name, count, _ in rows}
-    return found | await _store_stats(connection)
+    return found
 
 
 async def _store_stats(connection: AsyncConnection[Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from sinks.postgres.queries import event_of
+from sinks.postgres.reading import tenant_scope
 from sinks.postgres.statements import load_statements
 
 _SQL = load_statements("archive")
@@ -31,7 +32,8 @@ def span(
 
 async def archived_count(connection: AsyncConnection[Any], wanted: Mapping[str, Any]) -> int:
     """Return how many events in a `span` are stored."""
-    row = await (await connection.execute(_SQL["extent"], wanted)).fetchone()
+    async with tenant_scope(connection, wanted["tenant"]):
+        row = await (await connection.execute(_SQL["extent"], wanted)).fetchone()
     return int(row[0]) if row else 0
 
 
@@ -40,6 +42,7 @@ async def archived_events(
 ) -> AsyncIterator[list[dict[str, Any]]]:
     """Yield the events in a `span` in lists, as emitted except for `origin`."""
     async with (
+        tenant_scope(connection, wanted["tenant"]),
         connection.transaction(),
         connection.cursor("headstart_archive", row_factory=dict_row) as cursor,
     ):

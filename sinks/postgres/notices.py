@@ -13,6 +13,7 @@ import orjson
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from sinks.postgres.reading import tenant_scope
 from sinks.postgres.statements import load_statements
 from topics.notices.messages import Notice
 
@@ -141,7 +142,10 @@ async def newest_notices(
     `since`: earliest detection time, Unix ms; `kinds`: empty for all.
     """
     which = {"limit": limit, "since": since, "tenant": tenant, "kinds": list(kinds)}
-    async with connection.cursor(row_factory=dict_row) as cursor:
+    async with (
+        tenant_scope(connection, tenant),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
         await cursor.execute(_SQL["newest"], which)
         rows = await cursor.fetchall()
     return [(row.pop("found"), Notice(**row)) for row in rows]

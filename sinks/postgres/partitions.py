@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from datetime import date, timedelta
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
-from psycopg import AsyncConnection, errors, sql
+from psycopg import AsyncConnection, errors
 
 _LOG = logging.getLogger(__name__)
 
@@ -19,29 +19,8 @@ _EXISTS: Final = (
     "SELECT EXISTS (SELECT FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"
     " WHERE inhparent = 'episodic_events'::regclass AND relname = %s)"
 )
-
-# One process creates partitions at a time, until its transaction ends.
-_LOCK_MAKERS: Final = "SELECT pg_advisory_xact_lock(hashtextextended('headstart partitions', 0))"
-
-# Readers and writers queue behind our wait for this lock, so limit it.
-_LIMIT_WAITING: Final = "SET LOCAL lock_timeout = '2s'"
-
-# No row of this day may be added to the default partition while its rows move.
-_LOCK_DEFAULT: Final = "LOCK TABLE episodic_events_default IN ACCESS EXCLUSIVE MODE"
-
-# A separate table, attached when it is filled: unlike PARTITION OF, this does not block inserts
-# into other days. Attaching adds the parent's indexes and key.
-_CREATE: Final = sql.SQL(
-    "CREATE TABLE {name} (LIKE episodic_events INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
-)
-_MOVE: Final = sql.SQL(
-    "WITH moved AS (DELETE FROM episodic_events_default"
-    " WHERE timestamp >= {start} AND timestamp < {end} RETURNING *)"
-    " INSERT INTO {name} SELECT * FROM moved"
-)
-_ATTACH: Final = sql.SQL(
-    "ALTER TABLE episodic_events ATTACH PARTITION {name} FOR VALUES FROM ({start}) TO ({end})"
-)
+# Of migration 0010: runs as the owner of the tables, which the role of the sink need not be.
+_ADD: Final = "SELECT add_event_partition(%s)"
 
 
 async def ensure_partitions(
@@ -74,25 +53,11 @@ def partition_name(day: date) -> str:
 
 
 async def _ensure_day(connection: AsyncConnection[Any], day: date) -> bool:
-    name = partition_name(day)
-    if await _exists(connection, name):
+    if await _asked(connection, _EXISTS, partition_name(day)):
         return False
-    parts = {
-        "name": sql.Identifier(name),
-        "start": sql.Literal(f"{day} 00:00:00+00"),
-        "end": sql.Literal(f"{day + timedelta(days=1)} 00:00:00+00"),
-    }
-    async with connection.transaction():
-        await connection.execute(_LOCK_MAKERS)
-        if await _exists(connection, name):
-            return False  # another worker created it
-        await connection.execute(_LIMIT_WAITING)
-        await connection.execute(_LOCK_DEFAULT)
-        for statement in (_CREATE, _MOVE, _ATTACH):
-            await connection.execute(statement.format(**parts))
-    return True
+    return await _asked(connection, _ADD, day)
 
 
-async def _exists(connection: AsyncConnection[Any], name: str) -> bool:
-    row = await (await connection.execute(_EXISTS, [name])).fetchone()
+async def _asked(connection: AsyncConnection[Any], question: LiteralString, what: object) -> bool:
+    row = await (await connection.execute(question, [what])).fetchone()
     return bool(row and row[0])

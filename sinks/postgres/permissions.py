@@ -19,6 +19,11 @@ REFUSED: Final = (
 """Errors that an administrator of the database has to fix."""
 
 _REMEDIES: Final = (
+    (
+        r"affected by row-level security",
+        "{role} sees one tenant: name it (--tenant), or connect as the owner of the tables or as a "
+        "role with BYPASSRLS",
+    ),
     (r"schema (\S+)", "run as its owner: GRANT USAGE, CREATE ON SCHEMA {found} TO {role}"),
     (
         r"for database (\S+)",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from sinks.postgres.reading import tenant_scope
 from sinks.postgres.statements import load_statements
 
 _SQL = load_statements("queries")
@@ -32,7 +33,10 @@ async def events_of_workflow(
     and `confidence` has the precision of a 32-bit float.
     """
     which = {"tenant": tenant, "workflow_id": workflow_id, "limit": limit}
-    async with connection.cursor(row_factory=dict_row) as cursor:
+    async with (
+        tenant_scope(connection, tenant),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
         await cursor.execute(_SQL["events_of_workflow"], which)
         return [event_of(row) for row in await cursor.fetchall()]
 
@@ -86,6 +90,9 @@ async def history_of_context(
     ms.
     """
     which = {"tenant": tenant, "path": path, "limit": limit, "since": since}
-    async with connection.cursor(row_factory=dict_row) as cursor:
+    async with (
+        tenant_scope(connection, tenant),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
         await cursor.execute(_SQL["history_of_context"], which)
         return await cursor.fetchall()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -303,20 +302,3 @@ def test_row_level_security_stops_a_request_for_another_tenant(stored: StoredEpi
             return 1
 
     assert asyncio.run(run())
-
-
-def test_interleaved_requests_of_two_tenants_never_mix(stored: StoredEpisodes) -> None:
-    draw = random.Random(3)
-    asked = [(draw.choice(TENANTS), draw.choice(list(MODES.values()))) for _ in range(1_000)]
-
-    async def run() -> list[Retrieval]:
-        async with RetrievalService(stored.dsn, [EMBEDDER], timeout_s=300) as service:
-            return await asyncio.gather(
-                *(service.search(MemoryQuery(tenant=tenant, **mode)) for tenant, mode in asked)
-            )
-
-    own = {tenant: stored.of(tenant).keys() for tenant in TENANTS}
-    for (tenant, _mode), found in zip(asked, asyncio.run(run()), strict=True):
-        assert found.degraded == ()
-        assert found.episodes
-        assert set(ids(found)) <= own[tenant]

@@ -8,7 +8,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from sinks.connections import connect_postgres
@@ -86,26 +85,6 @@ def test_the_reader_may_not_write_or_read_partitions(reader: Any) -> None:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             reader.execute(statement)
         reader.rollback()
-
-
-def test_partitions_of_vectors_are_restricted_even_if_granted(two_tenants: str) -> None:
-    with psycopg.connect(two_tenants, autocommit=True) as owner:
-        owner.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO headstart_reader")
-        with psycopg.connect(make_conninfo(two_tenants, user="headstart_reader")) as reader:
-            for part in range(16):
-                found = reader.execute(
-                    sql.SQL("SELECT * FROM {}").format(sql.Identifier(f"episode_vectors_{part}"))
-                )
-                assert found.fetchall() == []
-
-
-def test_roles_that_could_read_events_still_can(two_tenants: str) -> None:
-    with psycopg.connect(two_tenants) as connection:
-        connection.execute("CREATE ROLE monitoring")
-        connection.execute("GRANT SELECT ON episodic_events TO monitoring")
-        connection.execute("SET LOCAL ROLE monitoring")
-        assert connection.execute("SELECT count(*) FROM episodic_events").fetchone() == (2,)
-        connection.rollback()
 
 
 def test_running_again_changes_nothing(migrated: str) -> None:

@@ -21,6 +21,7 @@ from console.inspection.doctor.findings import ERROR
 from console.inspection.snapshot import SystemObserver
 from console.inspection.target import InspectionTarget
 from sinks.connections import connect_postgres
+from sinks.postgres.isolation import TENANT_TABLES
 from sinks.postgres.migrate import (
     DatabaseNewer,
     Migration,
@@ -42,18 +43,10 @@ ALL = [
     "0005_lean_indexes",
     "0006_episodic_memory",
     "0007_memory_policies",
+    "0010_tenant_isolation",
 ]
 
-OWNED = [
-    "episode_vectors",
-    "episodes",
-    "episodic_events",
-    "memory_audit",
-    "memory_policies",
-    "memory_profiles",
-    "memory_purges",
-    "memory_retrievals",
-]
+OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])
 """Tables that the workers' role must own, unless it has BYPASSRLS: see sql/rights.sql."""
 
 
@@ -187,6 +180,7 @@ def test_a_writing_role_gets_all_missing_grants_at_once(migrated: str, writing_r
     assert caught.value.statements == [
         f"GRANT USAGE, CREATE ON SCHEMA public TO {role}",
         *(f"ALTER TABLE public.{table} OWNER TO {role}" for table in OWNED),
+        f"ALTER FUNCTION public.add_event_partition OWNER TO {role}",
     ]
     with psycopg.connect(migrated, autocommit=True) as connection:
         for statement in caught.value.statements:

@@ -166,8 +166,8 @@ FROM (
         (2.0 * count(*) FILTER (WHERE accepted) / count(*) - 1)::real AS usefulness
     FROM (
         SELECT DISTINCT ON (id) data -> 'episodes' AS episodes, (data ->> 'accepted')::boolean AS accepted
-        FROM memory_retrievals
-        WHERE tenant = %(tenant)s AND stage = 'evaluate' AND data ->> 'accepted' IS NOT NULL
+        FROM memory_retrievals r
+        WHERE r.tenant = %(tenant)s AND stage = 'evaluate' AND data ->> 'accepted' IS NOT NULL
         ORDER BY id, at DESC
     ) s, jsonb_array_elements_text(s.episodes) AS episode
     GROUP BY episode

@@ -2,8 +2,8 @@
 -- what exists is left as it is.
 
 -- name: has_episodes
--- Whether the migration that this belongs to was applied.
-SELECT to_regclass('episodes') IS NOT NULL
+-- Whether the migrations that this belongs to were applied.
+SELECT to_regclass('episodes') IS NOT NULL AND to_regproc('add_event_partition') IS NOT NULL
 
 -- name: extensions
 -- Versions of the installed extensions.
@@ -42,8 +42,7 @@ SELECT to_regclass('episode_vectors') IS NOT NULL
 -- One HNSW graph for a sixteenth of the tenants: small tenants are not lost among large ones, and
 -- a query never walks all. `v` is NULL where a text has no vector (no token). PLAIN: not
 -- compressed, because vectors do not shrink. HNSW of 12 and 40: half the CPU of 16 and 64 at nearly
--- the same recall (docs/explanation/memory.md). Each partition has the policy too, in case somebody
--- grants access to it: that of the parent does not apply there.
+-- the same recall (docs/explanation/memory.md). Policies: see migration 0010.
 CREATE TABLE episode_vectors (
     tenant        text        NOT NULL CHECK (tenant <> ''),
     episode       bigint      NOT NULL,
@@ -62,9 +61,6 @@ DO $$ BEGIN
             'CREATE TABLE episode_vectors_%s PARTITION OF episode_vectors '
             'FOR VALUES WITH (MODULUS 16, REMAINDER %s)', part, part);
         EXECUTE format('ALTER TABLE episode_vectors_%s ENABLE ROW LEVEL SECURITY', part);
-        EXECUTE format(
-            'CREATE POLICY tenant ON episode_vectors_%s '
-            'USING (tenant = current_setting(''headstart.tenant'', true))', part);
     END LOOP;
 END $$;
 CREATE INDEX episode_vectors_type ON episode_vectors (tenant, workflow_type);
@@ -72,7 +68,7 @@ CREATE INDEX episode_vectors_hnsw ON episode_vectors USING hnsw (v halfvec_cosin
     WITH (m = 12, ef_construction = 40);
 ALTER TABLE episode_vectors ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON episode_vectors
-    USING (tenant = current_setting('headstart.tenant', true))
+    USING (tenant = nullif(current_setting('headstart.tenant', true), ''))
 
 -- name: missing_roles
 -- Which of the roles do not exist, in this order.
@@ -94,37 +90,31 @@ CREATE ROLE headstart_reader LOGIN NOSUPERUSER
 
 -- name: granted
 -- Whether the last of the grants was made.
-SELECT has_function_privilege(
-    'headstart_reader', 'memory_words(tsquery, integer, memory_filter)', 'EXECUTE')
+SELECT has_function_privilege('headstart_sink', 'add_event_partition(date)', 'EXECUTE')
 
 -- name: vectors_granted
 SELECT has_table_privilege('headstart_reader', 'episode_vectors', 'SELECT')
 
 -- name: grant
--- On parents only, never on a partition.
-GRANT SELECT, INSERT ON episodic_events TO headstart_sink;
+-- On parents only, never on a partition. `headstart doctor` names what the reader has beyond this:
+-- see isolation.sql.
+GRANT SELECT, INSERT ON episodic_events, threshold_history TO headstart_sink;
 GRANT INSERT ON episode_outbox TO headstart_sink;
 GRANT SELECT, INSERT, UPDATE ON sink_offsets TO headstart_sink;
+GRANT SELECT, INSERT, UPDATE, DELETE ON notices, context_watch TO headstart_sink;
 GRANT SELECT, DELETE ON episodic_events TO headstart_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON episodes, episode_outbox, memory_models, memory_purges,
     memory_policies, memory_profiles, memory_retrievals, memory_audit TO headstart_worker;
-GRANT SELECT ON episodes, memory_models, memory_profiles, memory_policies TO headstart_reader;
+GRANT SELECT ON episodic_events, threshold_history, notices, episodes, memory_models,
+    memory_profiles, memory_policies TO headstart_reader;
 GRANT SELECT, INSERT ON memory_retrievals TO headstart_reader;
-GRANT EXECUTE ON FUNCTION memory_words, memory_fuzzy TO headstart_reader, headstart_worker
+GRANT EXECUTE ON FUNCTION memory_words, memory_fuzzy TO headstart_reader, headstart_worker;
+DO $$ BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO headstart_sink, headstart_worker, headstart_reader',
+        current_schema());
+END $$;
+GRANT EXECUTE ON FUNCTION add_event_partition TO headstart_sink
 
 -- name: grant_vectors
 GRANT SELECT, INSERT, UPDATE, DELETE ON episode_vectors TO headstart_worker;
 GRANT SELECT ON episode_vectors TO headstart_reader
-
--- name: events_have_policy
--- Whether events are restricted for the reader.
-SELECT EXISTS (SELECT FROM pg_policy
-    WHERE polrelid = 'episodic_events'::regclass AND polname = 'tenant')
-
--- name: restrict_events
--- The reader sees the events of one tenant; roles that were given them before, all, as before.
-ALTER TABLE episodic_events ENABLE ROW LEVEL SECURITY;
-CREATE POLICY everyone ON episodic_events USING (true) WITH CHECK (true);
-CREATE POLICY tenant ON episodic_events AS RESTRICTIVE TO headstart_reader
-    USING (tenant = current_setting('headstart.tenant', true));
-GRANT SELECT ON episodic_events TO headstart_reader

@@ -4,7 +4,8 @@
 -- The statements that grant the missing rights, in the order in which to run them. Found in the
 -- catalogues, which every role can read, so that all are found at once. Attaching a partition
 -- requires the owner of the partitioned table; where row-level security is on, the owner or a role
--- with BYPASSRLS; everything else requires privileges.
+-- with BYPASSRLS; everything else requires privileges. The roles of one worker each have their own
+-- grants (memory_schema.sql).
 WITH home AS (
     SELECT coalesce(current_schema()::text, 'public') AS schema
 ), tables AS (
@@ -39,7 +40,12 @@ SELECT statement FROM (
     WHERE NOT needs_owner AND NOT (
         has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
         AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE'))
+    UNION ALL
+    SELECT 5, '', format('ALTER FUNCTION %I.%I OWNER TO %I', schema, proname, current_user)
+    FROM home JOIN pg_namespace n ON n.nspname = schema JOIN pg_proc ON pronamespace = n.oid
+    WHERE proname = 'add_event_partition' AND NOT pg_has_role(proowner, 'USAGE')
 ) AS missing
+WHERE current_user NOT IN ('headstart_sink', 'headstart_worker')
 ORDER BY place, name
 
 -- name: stores
