@@ -78,8 +78,14 @@ class Episode(NamedTuple):
     @property
     def writer(self) -> str:
         """Who wrote it, for "one vote per writer": user, else agent, else session, else the run."""
-        named = (("user", self.user_id), ("agent", self.agent_id), ("session", self.session_id))
-        for kind, name in named:
-            if name:
-                return f"{kind}:{name}"
-        return f"run:{self.workflow_id}"
+        return writer_of(self.user_id, self.agent_id, self.session_id, self.workflow_id)
+
+
+def writer_of(
+    user_id: str | None, agent_id: str | None, session_id: str | None = None, run: str = ""
+) -> str:
+    """Return the writer of a run by what it names; see `Episode.writer`."""
+    for kind, name in (("user", user_id), ("agent", agent_id), ("session", session_id)):
+        if name:
+            return f"{kind}:{name}"
+    return f"run:{run}"

@@ -44,7 +44,7 @@ def _bounded(arguments: object) -> object:
         arguments = dict(arguments)
     raw = orjson.dumps(arguments, option=_OPTIONS)
     nested = raw.count(b"{") + raw.count(b"[") > MAX_NESTING and _depth(arguments) > MAX_NESTING
-    if nested or len(raw) > MAX_CHARACTERS and len(raw.decode()) > MAX_CHARACTERS:
+    if nested or (len(raw) > MAX_CHARACTERS and len(raw.decode()) > MAX_CHARACTERS):
         return _cut(raw)
     return orjson.loads(raw)
 
