@@ -22,13 +22,13 @@ RATIO = 0.7
 
 
 def repeated(count: int, *, tasks: int = 10, users: int = 6, seed: int = 0) -> list[Case]:
-    """Return runs of tasks with a course each, by several users; every seventh call differs."""
+    """Return runs of tasks with a course each, by several users; one call in fifteen differs."""
     chance = Random(seed)
     courses = [[chance.choice(TOOLS) for _ in range(6)] for _ in range(tasks)]
     found = []
     for number in range(count):
         task = chance.randrange(tasks)
-        tools = [chance.choice(TOOLS) if chance.random() < 1 / 7 else t for t in courses[task]]
+        tools = [chance.choice(TOOLS) if chance.random() < 1 / 15 else t for t in courses[task]]
         calls = tuple(ToolCall(tool, {"item": f"item {task}"}) for tool in tools)
         found.append(
             Case(f"{number}", f"user:u{chance.randrange(users)}", "", "refund",
