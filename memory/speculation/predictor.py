@@ -45,8 +45,7 @@ class MemoryEvidence:
         middleware = SpeculationMiddleware("refund", tenant="acme", predictor=predictor)
 
     Nothing waits for the database: what `past` has read before is used. Without it, guesses keep
-    the confidence of the wrapped predictor, and say so (`PredictedCall.memory.degraded`). The calls
-    of a run are those since it began, so give each run a predictor of its own.
+    the confidence of the wrapped predictor, and say so (`PredictedCall.memory.degraded`).
 
     Args:
         predictor: Makes the guesses.
@@ -93,6 +92,15 @@ class EvidenceRun:
         self._index: CallIndex | None = None
         self._of_run: RunRule | None = None
         self._judged: list[JudgedCall] = []
+
+    def run_begun(self) -> None:
+        """Begin another run of the conversation: earlier calls belong to runs of their own."""
+        self._shown.calls.clear()
+        self._shown.texts.clear()
+        self._index = self._of_run = None
+        begun = getattr(self._own, "run_begun", None)
+        if callable(begun):
+            begun()
 
     def user(self, text: str) -> None:
         """Take in a message of the user."""

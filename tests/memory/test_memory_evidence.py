@@ -165,6 +165,17 @@ def confidence_after_first(past: PastCases, user: str = "me", rule: Any = None) 
     return run.guess()[0]
 
 
+def test_calls_of_an_earlier_run_of_the_conversation_do_not_count() -> None:
+    past = past_of(runs_of("user:a", "user:b"))
+    run = MemoryEvidence(OneGuess(("pay", 0.6)), past).run()
+    run.calls([ToolCall(tool, {}) for tool in ("one", "two", "three")])
+    run.calls([FIRST])
+    assert run.guess()[0].memory.cases == 0  # type: ignore[union-attr]
+    run.run_begun()
+    run.calls([FIRST])
+    assert run.guess()[0].memory.cases == 2  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("rule", [CalibratedVotes, SuccessBoost])
 @pytest.mark.parametrize(
     ("writers", "raises"),

@@ -54,7 +54,10 @@ class PredictedCall(NamedTuple):
 
 
 class RunPredictor(Protocol):
-    """Guesses and learns from what one run has shown so far."""
+    """Guesses and learns from what one run has shown so far, or the runs of one conversation.
+
+    If it has a method `run_begun()` without arguments, that is called at the begin of each run.
+    """
 
     def user(self, text: str) -> None:
         """Take in a message of the user."""

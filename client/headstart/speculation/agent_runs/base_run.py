@@ -79,6 +79,7 @@ class BaseAgentRun(Generic[OwnSpeculator, Match_co]):
         """
         self._speculator = speculator
         self._predictor = GuardedPredictor(predictor, lambda: speculator.count("unpredicted"))
+        self._predictor.run_begun()
         self._tools: frozenset[str] | None = None
         if tools is not None:
             self.offered(tools)
