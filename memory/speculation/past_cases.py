@@ -9,7 +9,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from headstart.arguments.checks import identifier, number
@@ -17,7 +18,7 @@ from memory.cases.case import Case
 from memory.ranking.evidence import CallIndex
 from memory.retrieval.client import Memory
 from memory.retrieval.request import MOST
-from memory.retrieval.result import Retrieval
+from memory.retrieval.result import FoundEpisode, Retrieval
 from memory.speculation.stored_cases import case_of
 
 REFRESH_S: Final = 60.0
@@ -165,16 +166,31 @@ class PastCases:
                 mode="exact", context={}, keys=(), workflow_type=self._workflow_type, k=self._most
             )
             why = "; ".join(found.degraded) if not found.episodes else ""
-            index = CallIndex()
-            if not why:
-                for each in sorted(found.episodes, key=lambda each: (each.ended, each.id)):
-                    if each.outcome is not None and each.tools:
-                        index.add(case_of(each))
+            by_calls = _indexed(found.episodes, self._snapshot.by_calls)
         except Exception as error:  # an error of ours or of another source: no evidence
             _LOG.warning("past runs cannot be read: %r", error)
-            why, index = f"past runs cannot be read: {error!r:.200}", CallIndex()
+            why, by_calls = f"past runs cannot be read: {error!r:.200}", CallIndex()
         with self._lock:
             if why:
                 self._snapshot = self._snapshot._replace(degraded=why)
             else:
-                self._snapshot, self._read_at = CaseSnapshot(index), self._clock()
+                self._snapshot, self._read_at = CaseSnapshot(by_calls), self._clock()
+
+
+def _indexed(episodes: Sequence[FoundEpisode], known: CallIndex) -> CallIndex:
+    """Return the finished runs, oldest first; `known` itself if they are the same.
+
+    Cases that are known are taken from it: to unpack their calls takes most of the time.
+    """
+    same = {(each.key, each.at, each.reward): each for each in known.cases}
+    cases = []
+    for each in sorted(episodes, key=lambda each: (each.ended, each.id)):
+        if each.outcome is not None and each.tools:
+            case = same.get((str(each.id), each.ended, each.reward))
+            cases.append(case_of(each) if case is None else case)
+    if len(cases) == len(known.cases) and all(map(is_, cases, known.cases)):
+        return known
+    found = CallIndex()
+    for case in cases:
+        found.add(case)
+    return found

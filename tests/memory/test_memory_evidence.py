@@ -274,6 +274,23 @@ def test_a_guess_never_waits_and_cases_are_read_once_a_period() -> None:
     assert stored.asked == asked + 1
 
 
+def test_only_what_has_changed_is_indexed_again() -> None:
+    runs = runs_of("user:a", "user:b")
+    stored = Stored(runs)
+    past = PastCases(stored, "refund")
+    past.refresh()
+    before = past.snapshot().by_calls
+    past.refresh()
+    assert past.snapshot().by_calls is before
+    stored.cases = [runs[0], runs[1]._replace(reward=0.0)]
+    past.refresh()
+    assert [each.reward for each in past.snapshot().cases] == [1.0, 0.0]
+    assert past.snapshot().cases[0] is before.cases[0]
+    stored.cases = [runs[1]]
+    past.refresh()
+    assert [each.key for each in past.snapshot().cases] == [runs[1].key], "an erased run is gone"
+
+
 def test_an_error_of_the_rule_fails_no_predictor(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(CalibratedVotes):
         def run(self, index: Any, shown: Any) -> Any:
