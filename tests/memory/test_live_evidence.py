@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import pytest
 
+from agents.memory.assembling import StepTarget, assemble_next
+from agents.memory.embedding import GuardedEmbedder
 from headstart import Threshold
 from headstart.events.validation import validate
 from headstart.speculation.agent_run import AgentRun
@@ -21,9 +23,8 @@ from memory.retrieval.client import Memory
 from memory.speculation.past_cases import PastCases
 from memory.speculation.predictor import MemoryEvidence
 from sinks.connections import connect_postgres
-from tests.agents.test_memory import drained
 from tests.memory.repeated_tasks import BackOffPredictor, log_loss, offline, repeated, utility
-from tests.memory.stored_runs import AT, store
+from tests.memory.stored_runs import AT, WordEmbedder, store
 
 pytestmark = pytest.mark.integration
 
@@ -54,6 +55,14 @@ class Log:
         self.all.append(full)
         self.waiting.append(full)
         return str(full["id"])
+
+
+async def drained(dsn: str) -> None:
+    """Make episodes of all stored events, as the worker does."""
+    async with await connect_postgres(dsn) as connection:
+        target = StepTarget(connection, GuardedEmbedder(WordEmbedder()), None)
+        while (await assemble_next(target, 500, 0)).rows:
+            pass
 
 
 async def answered(tool: str, arguments: Mapping[str, object]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from headstart.speculation.speculator import AsyncSpeculator
 from memory.episodes.calls import arguments_text
 from tests.client.recording_emitter import Taken
 from tests.client.speculation.scripted import CONTEXT, TOOLS, Scripted
-from tests.client.speculation.test_agent_run import make
 from tests.client.speculation.turns import Log, speculate
 
 CALLS = [
@@ -24,6 +24,10 @@ CALLS = [
     RequestedCall("c2", "pay", {"sum": 2, "token": "abc-secret-1"}),
     RequestedCall("c3", "search", {"q": "b"}),
 ]
+
+
+async def make(tool: str, arguments: Mapping[str, object]) -> str:
+    return f"{tool} {arguments}"
 
 
 def logged(guess: dict[str, Any], **options: Any) -> dict[str, Any]:
