@@ -96,7 +96,7 @@ def test_live_confidences_equal_the_offline_ones_to_the_bit() -> None:
     rule.least_writers = 0  # as `memory evaluate`, which has no such bound
     unbounded = live(cases, rule, Stored(), lambda _: True)
     assert unbounded == [confidence for _, confidence, _ in offline(cases, least_writers=0)]
-    losses = [each.log_loss[1] for each in judged_guesses(cases, new_tasks=False)]
+    losses = [each.log_loss[1] for each in judged_guesses(cases)]
     assert losses == [sum_of(each) for each in by_run(cases, unbounded)]
 
 
