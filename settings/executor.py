@@ -27,6 +27,7 @@ CHECKS: Final[Mapping[str, Callable[[], object]]] = {
     "HEADSTART_COMPRESSION": environment.compression,
     "HEADSTART_CLIENT_ID": environment.client_id,
     "HEADSTART_SHARED_LEARNING": environment.shared_learning,
+    "HEADSTART_LOG_ARGUMENTS": environment.log_arguments,
     "HEADSTART_HASH_KEY": environment.hash_key,
     "HEADSTART_MODE": mode_from_environment,
     "HEADSTART_LOG_FORMAT": log_format,

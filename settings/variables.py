@@ -29,6 +29,7 @@ EXECUTOR: Final = {
         "0",
         "1: predictors of integrations learn together with other executors",
     ),
+    "HEADSTART_LOG_ARGUMENTS": ("1", "0: runs and guesses are logged without arguments of calls"),
     HASH_KEY: (
         "",
         "secret of 16 to 64 bytes, the same in all executors of a tenant: keys the hashes that "

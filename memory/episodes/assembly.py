@@ -6,7 +6,6 @@ Where a field of the episode comes from: docs/explanation/memory.md.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from memory.episodes.hashes import (
     context_hash,
     episode_id,
     first_call_hash,
+    id_of_text,
     query_hash,
 )
 from memory.episodes.record import Episode, MadeCall
@@ -35,7 +35,6 @@ MAX_NAMES: Final = 100
 """Concepts, domains, agents and insights of each kind."""
 _NAME: Final = 256
 _INSIGHT: Final = 1_000
-_ID: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 def assemble(
@@ -236,8 +235,8 @@ def _references(told: Told) -> tuple[int, ...]:
 
 
 def _id(value: object) -> int | None:
-    if isinstance(value, str) and _ID.fullmatch(value):
-        value = int(value)
+    if isinstance(value, str):
+        return id_of_text(value)
     if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
         return value
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -31,6 +32,28 @@ def fold(text: str) -> str:
 def episode_id(tenant: str, workflow_type: str, workflow_id: str) -> int:
     """Return the id of a run's episode."""
     return hash64("episode", tenant, workflow_type, workflow_id)
+
+
+def id_text(id: int) -> str:
+    """Return an id of an episode as events name it, such as `0x00c1f3...`: 16 hexadecimal digits.
+
+    One number in twenty of as many decimal digits could be a payment card's, which the scrubber of
+    events replaces.
+    """
+    return f"0x{id & (2**64 - 1):016x}"
+
+
+def id_of_text(text: str) -> int | None:
+    """Return the id of an `id_text`, or of a decimal number; None for another text."""
+    if _HEX_ID.fullmatch(text):
+        number = int(text, 16)
+        return number - 2**64 if number >= 2**63 else number
+    number = int(text) if _DECIMAL_ID.fullmatch(text) else 2**63
+    return number if -(2**63) <= number < 2**63 else None
+
+
+_HEX_ID: Final = re.compile(r"0x[0-9a-f]{16}")
+_DECIMAL_ID: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 def query_hash(query: str) -> int | None:

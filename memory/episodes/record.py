@@ -81,9 +81,11 @@ class Episode(NamedTuple):
         return writer_of(self.user_id, self.agent_id, self.session_id, self.workflow_id)
 
 
-def writer_of(user: str | None, agent: str | None, session: str | None, workflow: str) -> str:
-    """Return the writer of an episode: user, else agent, else session, else the run itself."""
-    for kind, name in (("user", user), ("agent", agent), ("session", session)):
+def writer_of(
+    user_id: str | None, agent_id: str | None, session_id: str | None = None, run: str = ""
+) -> str:
+    """Return the writer of a run by what it names: user, else agent, else session, else itself."""
+    for kind, name in (("user", user_id), ("agent", agent_id), ("session", session_id)):
         if name:
             return f"{kind}:{name}"
-    return f"run:{workflow}"
+    return f"run:{run}"

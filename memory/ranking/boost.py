@@ -23,9 +23,19 @@ def boosted(confidence: float, tool: str, similar: Iterable[Case], now_ms: int) 
     `similar`: the most similar cases first, of which 5 count; `now_ms`: Unix ms, never read from a
     clock here. A case without a time is too old. At most 1.
     """
-    recent = [case for case in similar if case.at is not None and now_ms - case.at <= MAX_AGE_MS]
-    successes = sum(
-        case.reward is not None and case.reward >= 1.0 and tool in case.tools
-        for case in recent[:CASES]
-    )
-    return min(1.0, confidence + PER_SUCCESS * successes)
+    return min(1.0, confidence + PER_SUCCESS * len(successes(tool, recent(similar, now_ms))))
+
+
+def recent(similar: Iterable[Case], now_ms: int) -> list[Case]:
+    """Return the first 5 cases of the last 7 days."""
+    found = [case for case in similar if case.at is not None and now_ms - case.at <= MAX_AGE_MS]
+    return found[:CASES]
+
+
+def successes(tool: str, cases: Iterable[Case]) -> list[Case]:
+    """Return the successful cases in which the tool was called."""
+    return [
+        case
+        for case in cases
+        if case.reward is not None and case.reward >= 1.0 and tool in case.tools
+    ]

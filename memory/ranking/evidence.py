@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import log
 from typing import Final, NamedTuple
 
@@ -28,11 +28,22 @@ _NEVER: Final = -(1 << 40)
 _FIRST: Final = (0.0, 1.0, 0.0, 0.5, 0.0)
 
 
+LEAST_WRITERS: Final = 2
+"""Independent writers whose runs must have gone on as guessed before they raise a confidence."""
+UNNAMED: Final = "run:"
+"""Writers with this prefix are runs that name nobody: together they count as one writer."""
+
+
 class Vote(NamedTuple):
-    """Votes of past runs for the next tool; `runs`: how many voted."""
+    """Votes of past runs for the next tool; `runs`: how many voted.
+
+    `writers`: the independent writers for each tool; `cases`: the keys of the runs, in their order.
+    """
 
     votes: Mapping[str, float]
     runs: int
+    writers: Mapping[str, int] = {}
+    cases: tuple[str, ...] = ()
 
     def share(self, tool: str) -> float:
         """Return the share of the votes for a tool, (v + .5) / (n + 1)."""
@@ -112,6 +123,7 @@ class RunSoFar:
             return NO_VOTE
         order = np.lexsort((-rows, -self._common[rows]))
         chosen: list[tuple[str, str]] = []
+        keys: list[str] = []
         for row in rows[order]:
             case = self._index.cases[int(row)]
             if self._without and case.task == self._without:
@@ -119,6 +131,7 @@ class RunSoFar:
             after = int(self._places[row]) + 1
             tool = case.calls[after].tool if after < len(case.calls) else ""
             chosen.append((case.writer, tool))
+            keys.append(case.key)
             if len(chosen) == NEIGHBOURS:
                 break
         by_writer = Counter(writer for writer, _ in chosen)
@@ -126,7 +139,22 @@ class RunSoFar:
         for writer, tool in chosen:
             weight = 1.0 if writer == self._writer else 1.0 / by_writer[writer]
             votes[tool] = votes.get(tool, 0.0) + weight
-        return Vote(votes, len(chosen))
+        return Vote(votes, len(chosen), independent_writers(chosen), tuple(keys))
+
+
+def independent_writers(chosen: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Return how many writers there are for each tool, from pairs of writer and tool."""
+    found: dict[str, set[str]] = {}
+    for writer, tool in chosen:
+        found.setdefault(tool, set()).add(UNNAMED if writer.startswith(UNNAMED) else writer)
+    return {tool: len(writers) for tool, writers in found.items()}
+
+
+def guarded(
+    without: float, with_votes: float, writers: int, least_writers: int = LEAST_WRITERS
+) -> float:
+    """Return the confidence that may be used: that with votes, which too few writers only lower."""
+    return with_votes if writers >= least_writers else min(without, with_votes)
 
 
 class CalibratedConfidence:

@@ -9,6 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from memory.episodes.calls import unpack_calls
+from memory.episodes.hashes import id_of_text
 from memory.episodes.record import Episode
 from memory.store.outbox import SQL, outbox_lag
 from memory.store.vectors import SQL as VECTORS
@@ -27,11 +28,11 @@ def episode_of(row: Mapping[str, Any]) -> Episode:
 
 
 async def find_episodes(connection: AsyncConnection[Any], tenant: str, name: str) -> list[Episode]:
-    """Return the episodes of a tenant whose id, or workflow id, is `name`."""
-    is_id = name.removeprefix("-").isdecimal() and len(name) <= 20
-    wanted = {"tenant": tenant, "workflow_id": name, "id": int(name) if is_id else None}
-    if is_id and not -(2**63) <= int(name) < 2**63:
-        wanted["id"] = None
+    """Return the episodes of a tenant whose id, or workflow id, is `name`.
+
+    An id is decimal, or as events have it (`memory.episodes.hashes.id_text`).
+    """
+    wanted = {"tenant": tenant, "workflow_id": name, "id": id_of_text(name)}
     async with (
         tenant_scope(connection, tenant),
         connection.cursor(row_factory=dict_row) as cursor,

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {
     "tutorials/first-executor": 2,
-    "how-to/emit": 3,
+    "how-to/emit": 4,
     "how-to/scrub-secrets": 1,
     "how-to/read-thresholds": 2,
     "how-to/run-guesses": 2,

@@ -97,6 +97,7 @@ def test_parallel_calls_with_one_hit(events: SpooledEvents, run: Run) -> None:
     assert sorted(events.kinds()) == sorted(
         [f"start {SEARCH}", f"hit {SEARCH}", f"{LOOKUP} ok", "end success"]
     )
+    assert sorted(events.calls()) == [(LOOKUP, {"query": "b"}), (SEARCH, {"query": "a"})]
 
 
 def test_a_later_call_of_the_turn_is_answered(events: SpooledEvents) -> None:

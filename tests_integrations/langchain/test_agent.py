@@ -88,6 +88,7 @@ def test_parallel_calls_with_one_hit(events: SpooledEvents, ask: Ask) -> None:
     ]  # fmt: skip
     assert sorted(fake_agent.RAN) == [("lookup", "b"), ("search", "a")]
     assert sorted(events.kinds()) == ["end success", "hit search", "lookup ok", "start search"]
+    assert sorted(events.calls()) == [("lookup", {"query": "b"}), ("search", {"query": "a"})]
 
 
 def test_a_failed_guess_is_called_again(events: SpooledEvents, ask: Ask) -> None:

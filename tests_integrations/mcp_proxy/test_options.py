@@ -15,7 +15,7 @@ import pytest
 from headstart.integrations import setup as set_up
 from headstart.integrations.mcp_proxy import command, over_stdio
 from headstart.integrations.mcp_proxy.known_tools import KnownTools
-from headstart.integrations.mcp_proxy.options import Upstream
+from headstart.integrations.mcp_proxy.options import Upstream, parsed, setup_of
 from headstart.integrations.mcp_proxy.predictor_file import save
 from headstart.prediction.predictor import CallPredictor
 
@@ -50,6 +50,16 @@ def test_learning_is_shared_unless_a_file_keeps_it(
         command.main(["--workflow-type", "w", *state, "--", "server"])
     assert ended.value.code == 0
     assert shared.asked == ([] if with_state else [("w", "default")])
+
+
+@pytest.mark.parametrize("more", [[], ["--no-arguments"]])
+def test_arguments_are_logged_unless_an_option_forbids_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    monkeypatch.setenv("HEADSTART_SPOOL", str(tmp_path / "spool"))
+    monkeypatch.setenv("HEADSTART_SHIPPER", "none")
+    setup = setup_of(parsed(["--workflow-type", "w", *more, "--", "server"]), CallPredictor())
+    assert setup.speculator.logs_arguments is (not more)
 
 
 def test_a_forbidden_tool_stays_forbidden_when_the_tools_are_listed_again() -> None:

@@ -53,6 +53,7 @@ def check_three_calls(notes: Notes, events: SpooledEvents) -> None:
         "search ok", "start search", "hit search", "start search", "search ok", "miss search",
         "end success",
     ]  # fmt: skip
+    assert events.calls() == [("search", {"query": query}) for query in ("x", "a", "b")]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

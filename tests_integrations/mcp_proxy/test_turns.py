@@ -347,11 +347,15 @@ def test_a_guess_cannot_ask_the_user(events: SpooledEvents, mode: str) -> None:
     run(test)
 
 
-def test_events_have_no_arguments_and_no_results(events: SpooledEvents) -> None:
+@pytest.mark.parametrize("logged", [True, False])
+def test_events_have_no_results_and_arguments_only_if_wanted(
+    events: SpooledEvents, logged: bool
+) -> None:
     async def test() -> None:
-        async with bench(events, SEARCH) as b:
+        async with bench(events, SEARCH, log_arguments=logged) as b:
             await b.call("lookup", "secret-x")
             await b.think()
 
     run(test)
-    assert "secret-x" not in json.dumps(events.read())
+    assert events.calls() == [("lookup", {"query": "secret-x"} if logged else None)]
+    assert json.dumps(events.read()).count("secret-x") == logged, "no result"

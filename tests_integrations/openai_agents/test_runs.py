@@ -97,6 +97,7 @@ def test_parallel_calls_with_one_hit(events: SpooledEvents, run: Run) -> None:
     assert tool_results(result) == [("c1", "search found a"), ("c2", "lookup found b")]
     assert sorted(sdk_agent.RAN) == [("lookup", "b"), ("search", "a")]
     assert sorted(events.kinds()) == ["end success", "hit search", "lookup ok", "start search"]
+    assert sorted(events.calls()) == [("lookup", {"query": "b"}), ("search", {"query": "a"})]
 
 
 @pytest.mark.parametrize("text_of", [None, lambda context, error: f"failed: {error}"])

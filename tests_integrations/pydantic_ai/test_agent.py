@@ -111,6 +111,7 @@ def test_parallel_calls_with_one_hit(events: SpooledEvents, ask: Ask) -> None:
     assert tool_results(messages) == [("c1", "search found a"), ("c2", "lookup found b")]
     assert sorted(fake_pydantic_agent.RAN) == [("lookup", "b"), ("search", "a")]
     assert sorted(events.kinds()) == ["end success", "hit search", "lookup ok", "start search"]
+    assert sorted(events.calls()) == [("lookup", {"query": "b"}), ("search", {"query": "a"})]
 
 
 def test_a_tool_that_raises_is_called_again(events: SpooledEvents, ask: Ask) -> None:

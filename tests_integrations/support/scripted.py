@@ -87,6 +87,15 @@ class SpooledEvents:
                 found += [json.loads(item.event) for item in items]
         return found
 
+    def calls(self) -> list[tuple[str, Any]]:
+        """Return the tool and the arguments of each call that the agent made."""
+        return [
+            (event["tool_id"], event["data"].get("arguments"))
+            for event in self.read()
+            if event["event_type"] == "task_complete"
+            and event["data"].get("prediction", {}).get("was_correct", True)
+        ]
+
     def kinds(self) -> list[str]:
         """Return each event in short: its type, its tool, and how a guess turned out."""
         return [_short(event) for event in self.read()]

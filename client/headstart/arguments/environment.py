@@ -6,7 +6,7 @@ import os
 import re
 from typing import Final
 
-from headstart.arguments.checks import InvalidArgument, choice
+from headstart.arguments.checks import InvalidArgument, choice, flag
 from headstart.codecs import Compression, require_codec
 from headstart.scrubbing.scrubber import Scrubbing, Where
 from headstart.shipping.supervisor import Mode
@@ -55,6 +55,14 @@ def shared_learning() -> bool:
     """Return whether HEADSTART_SHARED_LEARNING is set. Raises `InvalidArgument`."""
     named = os.environ.get("HEADSTART_SHARED_LEARNING") or "0"
     return bool(choice("HEADSTART_SHARED_LEARNING", named, ("0", "1")) == "1")
+
+
+def log_arguments(given: bool | None = None) -> bool:
+    """Return `given`, else HEADSTART_LOG_ARGUMENTS, else true. Raises `InvalidArgument`."""
+    if given is not None:
+        return flag("log_arguments", given)
+    named = os.environ.get("HEADSTART_LOG_ARGUMENTS") or "1"
+    return bool(choice("HEADSTART_LOG_ARGUMENTS", named, ("0", "1")) == "1")
 
 
 def hash_key(given: bytes | str | None = None) -> bytes:

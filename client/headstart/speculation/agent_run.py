@@ -97,6 +97,7 @@ class AgentRun(BaseAgentRun[AsyncSpeculator, StartedCall[T]], Generic[T]):
         try:
             self._requested[call.id] = call.tool
             self._calls[call.id] = call
+            self._events.requested(call.id, call.arguments)
             return None if self._turn is None else self._turn.request(call)
         except Exception as error:
             if self._turn is not None:

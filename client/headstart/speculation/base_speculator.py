@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Unpack
 
+from headstart.arguments import environment
 from headstart.arguments.checks import (
     InvalidArgument,
     function,
@@ -55,6 +56,7 @@ class BaseSpeculator:
         self._emitter = emitter
         share, limit = options.get("exploration", 0.0), options.get("wasted_per_minute")
         self._spans = spans_of(options.get("spans", True))
+        self._logs_arguments = environment.log_arguments(options.get("log_arguments"))
         self._exploration = number("exploration", share, 0.0, 1.0)
         limit = WASTED_PER_MINUTE if limit is None else limit
         self._budget = CostBudget(number("wasted_per_minute", limit, 0.0, float("inf"), unit="ms"))
@@ -77,6 +79,11 @@ class BaseSpeculator:
     def emitter(self) -> EventSink | None:
         """Where predictions and outcomes are logged."""
         return self._emitter
+
+    @property
+    def logs_arguments(self) -> bool:
+        """Whether the arguments of calls are logged."""
+        return self._logs_arguments
 
     def declare(self, annotations: Mapping[str, object]) -> None:
         """Add annotations of tools that became known later; see `Options`.
@@ -148,7 +155,8 @@ class BaseSpeculator:
             limit -= self._allowlist.refusal_reason(guess.tool) == SAFE
             log = PredictionLog(
                 self._emitter, context, stakes(guess), failed=partial(self.count, "unlogged"),
-                evidence=evidence_of(guess),
+                evidence=evidence_of(guess), memory=guess.memory,
+                arguments=guess.arguments if self.logs_arguments else None,
             )  # fmt: skip
             span = GuessSpan(self._spans, guess, context)
             runs.append(GuessRun(guess, log, _Account(self, stakes(guess)), span))

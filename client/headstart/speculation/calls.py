@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from headstart.arguments.checks import InvalidArgument
-from headstart.prediction.interface import Evidence, PredictedCall
+from headstart.prediction.interface import Evidence, PastRuns, PredictedCall
 from headstart.speculation.decision import Guess, check_guess
 
 
@@ -16,7 +16,8 @@ class GuessedCall(NamedTuple):
     `arguments`: a mapping, or JSON as model APIs give it. `confidence`: in [0, 1]. `gain`, `cost`:
     ms that a hit saves and a miss wastes, if known; otherwise the context's averages apply.
     `evidence`: what stood behind the confidence; it is logged. `calibrated`: the confidence is the
-    share of such guesses that are right, so it is believed in a cold start.
+    share of such guesses that are right, so it is believed in a cold start. `memory`: the past runs
+    that the confidence takes into account; they are logged.
     """
 
     tool: str
@@ -26,6 +27,7 @@ class GuessedCall(NamedTuple):
     cost: float | None = None
     evidence: Evidence | None = None
     calibrated: bool = False
+    memory: PastRuns | None = None
 
 
 class RequestedCall(NamedTuple):
@@ -64,8 +66,9 @@ def guessed_call(given: PredictedCall | GuessedCall) -> GuessedCall:
     """
     if isinstance(given, PredictedCall):
         given = GuessedCall(
-            given.tool, given.arguments, given.confidence, evidence=given.evidence, calibrated=True
-        )
+            given.tool, given.arguments, given.confidence, evidence=given.evidence, calibrated=True,
+            memory=given.memory,
+        )  # fmt: skip
     if not isinstance(given, GuessedCall):
         raise InvalidArgument(
             f"guesses: {given!r:.64} is no guess; give headstart.GuessedCall(tool, arguments, "

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from headstart.events.schema import new_id
+from headstart.prediction.interface import PastRuns
 from headstart.speculation.decision import Guess, SpeculationDecision
+from headstart.speculation.logged_arguments import logged_arguments
 from headstart.speculation.task_ids import Task, acquire, release
 
 EVENT_FIELDS: Final = (
@@ -36,6 +38,9 @@ class EventSink(Protocol):
 class PredictionLog:
     """Logs one guess. A failure to log is counted and warned of, and fails no workflow.
 
+    `arguments`: of the guessed call, logged if it is right; None for none. `memory`: the past runs
+    behind its confidence.
+
     Raises `ValueError` if there is an emitter and the context has no `workflow_id`.
     """
 
@@ -46,11 +51,14 @@ class PredictionLog:
         guess: Guess,
         failed: Callable[[], None] = lambda: None,
         evidence: Mapping[str, object] | None = None,
+        *,
+        arguments: object = None,
+        memory: PastRuns | None = None,
     ) -> None:
         if emitter is not None and not context.get("workflow_id"):
             raise ValueError("workflow_id is missing: a prediction is logged as part of a workflow")
         self.guess, self._emitter, self._failed = guess, emitter, failed
-        self._evidence = evidence
+        self._evidence, self._arguments, self._memory = evidence, arguments, memory
         self._fields = {n: context[n] for n in EVENT_FIELDS if context.get(n) is not None}
         self._fields.setdefault("task_id", new_id())
         self._context = {n: value for n, value in context.items() if n not in EVENT_FIELDS}
@@ -88,7 +96,8 @@ class PredictionLog:
             prediction["not_startable"] = not_startable
         if self._evidence is not None:
             prediction["evidence"] = self._evidence
-        self._emit("speculation_start", prediction, confidence=self.guess.confidence)
+        memory = None if self._memory is None else self._memory.as_json()
+        self._emit("speculation_start", prediction, memory=memory, confidence=self.guess.confidence)
 
     def resolved(
         self,
@@ -119,7 +128,11 @@ class PredictionLog:
         if failed:
             prediction["failed"] = True
         try:
-            self._emit("task_complete", prediction, result=result, tool_id=tool, success=success)
+            arguments = logged_arguments(self._arguments) if correct else None
+            self._emit(
+                "task_complete", prediction, result=result, arguments=arguments, tool_id=tool,
+                success=success,
+            )  # fmt: skip
         finally:
             self.ended()
 
@@ -129,13 +142,24 @@ class PredictionLog:
         release(task)
 
     def _emit(
-        self, kind: str, prediction: dict[str, Any], result: Any = None, **fields: Any
+        self,
+        kind: str,
+        prediction: dict[str, Any],
+        *,
+        result: object = None,
+        arguments: object = None,
+        memory: object = None,
+        **fields: Any,
     ) -> None:
         if self._emitter is None or self._off:
             return
-        data = {"context": self._context, "prediction": prediction}
+        data: dict[str, Any] = {"context": self._context, "prediction": prediction}
         if result:
             data["result"] = result
+        if arguments is not None:
+            data["arguments"] = arguments
+        if memory is not None:
+            data["memory"] = memory
         try:
             self._emitter.emit({**self._fields, "event_type": kind, "data": data, **fields})
         except Exception as error:

@@ -32,6 +32,9 @@ class Options(TypedDict, total=False):
     spans: CallSpans | bool
     """Whether guessed calls have OpenTelemetry spans, where the process has a tracer provider;
     default true. A `CallSpans` sets in addition what is recorded."""
+    log_arguments: bool | None
+    """Whether the arguments of calls are logged, up to 8,192 characters each; default
+    HEADSTART_LOG_ARGUMENTS, else true."""
     open_s: float
     """Seconds after which a turn that was left open is closed; default 600."""
     clock: Callable[[], float]

@@ -227,3 +227,20 @@ def test_a_predictor_that_returns_no_list_is_no_guess() -> None:
         assert run.model_answered([RequestedCall("c1", "search", {})]) == {}
 
     speculate(test)
+
+
+def test_a_predictor_that_asks_for_it_hears_of_each_run() -> None:
+    class Asks(Scripted):
+        def run_begun(self) -> None:
+            self.received.append("begun")
+
+    predictor = Asks()
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        for _ in range(2):
+            AgentRun[str](speculator, predictor, CONTEXT, TOOLS).user("Hello")
+        AgentRun[str](speculator, Scripted(), CONTEXT, TOOLS)
+        await until(lambda: len(predictor.received) == 4)
+
+    speculate(test)
+    assert predictor.received == ["begun", ("user", "Hello")] * 2

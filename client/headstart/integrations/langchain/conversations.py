@@ -87,9 +87,9 @@ class Conversation(Generic[Run]):
             again = asked is not None and call_id not in self._waiting
             if again:
                 self._waiting.add(call_id)
-        if again:
-            self.run.tool_retried(call_id, call["name"])
         same = asked is not None and (asked.tool, asked.arguments) == (call["name"], call["args"])
+        if again or (asked is not None and not same):
+            self.run.tool_retried(call_id, call["name"], call["args"])
         return match if same else None
 
     def finished(self, call_id: str, result: object, *, error: bool, duration_ms: float) -> None:

@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 
 from headstart.integrations.mcp_proxy.tool_calls import result_text
 from headstart.speculation.agent_run import AgentRun
+from headstart.speculation.calls import RequestedCall
 from headstart.speculation.started_call import StartedCall
 
 
 class ObservedCall:
     """A requested call. `match`: the guessed call that answers it, to be awaited once."""
 
-    def __init__(self, call_id: str, tool: str, match: StartedCall[Any] | None) -> None:
-        self.call_id, self.tool, self.match = call_id, tool, match
+    def __init__(self, request: RequestedCall, match: StartedCall[Any] | None) -> None:
+        self.call_id, self.tool, self.arguments = request
+        self.match = match
         self.begun = time.perf_counter()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -48,6 +50,6 @@ class CompletedCall(NamedTuple):
         """Report the end to the run."""
         call_id, result = self.call.call_id, self.result
         if self.late:
-            run.tool_retried(call_id, self.call.tool)
+            run.tool_retried(call_id, self.call.tool, self.call.arguments)
         value = result if isinstance(result, str) else result_text(result)
         run.tool_finished(call_id, value, error=self.failed, duration_ms=self.took_ms)

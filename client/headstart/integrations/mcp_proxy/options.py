@@ -72,6 +72,7 @@ def setup_of(options: argparse.Namespace, predictor: CallPredictor | None) -> Sp
         context=dict(_pair(each) for each in options.context),
         predictor=predictor,
         limit=0 if options.observe else LIMIT,
+        log_arguments=False if options.no_arguments else None,
     )
 
 
@@ -96,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--dangerous", action="append", default=[], metavar="TOOL", help="is never called early")
     add("--trust-annotations", action="store_true", help="believe the server's readOnlyHint")
     add("--observe", action="store_true", help="only log; guess nothing")
+    add("--no-arguments", action="store_true", help="log no arguments of calls")
     add("--state", type=Path, metavar="FILE", help="keeps what the predictor has learned")
     _add_place(parser)
     _add_context(parser)

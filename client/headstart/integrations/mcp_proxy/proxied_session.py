@@ -119,7 +119,7 @@ class ProxiedSession:
         self._origin = origin
         if not self._setup.speculator.may_start(request.tool):
             self._has_unsafe_call = True
-        call = ObservedCall(asked.id, request.tool, match)
+        call = ObservedCall(asked, match)
         self._under_way[call.call_id] = call
         call.limit(self._times.unanswered, self._overdue)
         return call

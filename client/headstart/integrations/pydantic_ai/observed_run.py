@@ -124,7 +124,7 @@ class ObservedPydanticRun:
             return await call()
         if call_id not in self._open:  # again, after it was deferred, or of another tool's
             self._open[call_id] = name
-            run.tool_retried(call_id, name)
+            run.tool_retried(call_id, name, arguments)
         begun = time.perf_counter()
         try:
             guessed = await self._guessed(ctx, call_id, tool, arguments)

@@ -79,6 +79,7 @@ class BaseAgentRun(Generic[OwnSpeculator, Match_co]):
         """
         self._speculator = speculator
         self._predictor = GuardedPredictor(predictor, lambda: speculator.count("unpredicted"))
+        self._predictor.run_begun()
         self._tools: frozenset[str] | None = None
         if tools is not None:
             self.offered(tools)
@@ -133,6 +134,8 @@ class BaseAgentRun(Generic[OwnSpeculator, Match_co]):
             self._close_turn()
             return {}
         self._begin_answer()
+        for call in calls:
+            self._events.requested(call.id, call.arguments)
         self._requested |= {id_: tool for id_, tool in requested.items() if id_ not in self._calls}
         self._learn_answer(answered, text)
         if self._turn is None:
@@ -178,10 +181,15 @@ class BaseAgentRun(Generic[OwnSpeculator, Match_co]):
         if turn is None or not turn.has_outcome_of(call_id):
             self._events.tool_ended(call_id, tool, success=not error, duration_ms=duration_ms)
 
-    def tool_retried(self, call_id: str, tool: str) -> None:
-        """Record that a call that was reported as finished is made again."""
+    def tool_retried(self, call_id: str, tool: str, arguments: object = None) -> None:
+        """Record that a call that was reported as finished is made again.
+
+        `arguments`: with which it is made now; None: those with which it was requested.
+        """
         if isinstance(call_id, Hashable):
             self._requested[call_id] = tool
+            if arguments is not None:
+                self._events.requested(call_id, arguments)
 
     def turn_finished(self) -> None:
         """End the turn: all its calls have ended. Guesses of it answer nothing any more."""
@@ -238,6 +246,7 @@ class BaseAgentRun(Generic[OwnSpeculator, Match_co]):
     def _close_settled(self) -> None:
         turn, self._turn = self._turn, None
         self._answering, self._requested, self._calls, self._early_results = False, {}, {}, []
+        self._events.turn_ended()
         if turn is not None:
             turn.close()
 

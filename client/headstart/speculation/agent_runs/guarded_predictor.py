@@ -28,6 +28,12 @@ class GuardedPredictor:
         """Whether there is no predictor, or it has failed."""
         return self._predictor is None
 
+    def run_begun(self) -> None:
+        """Tell a predictor that asks for it that another run of its conversation begins."""
+        begun = getattr(self._predictor, "run_begun", None)
+        if callable(begun):
+            self._submit(lambda _predictor: begun())
+
     def user(self, text: str) -> None:
         """Add a message of the user."""
         self._submit(lambda predictor: predictor.user(text))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, cast
 
 from headstart.emitting.workflow import Workflow, workflow
 from headstart.events.constructors import Outcome, in_scope
 from headstart.events.schema import MAX_IDENTIFIER, new_id
 from headstart.speculation.base_speculator import BaseSpeculator
+from headstart.speculation.logged_arguments import logged_arguments
 from headstart.speculation.prediction_log import EVENT_FIELDS
 
 _LOG = logging.getLogger(__name__)
@@ -39,6 +40,10 @@ class RunEvents:
             self._workflow = workflow(**fields, context=rest, emitter=emitter)
         self._begun = self._answered = time.monotonic()
         self._query: str | None = None
+        self._asks = not self._ends
+        """Whether a call's event has to name the query: the end of the run is logged by others."""
+        self._arguments: dict[str, object] = {}
+        """The arguments of the turn's calls as they are logged, by the calls' ids."""
         self._ended = False
 
     @property
@@ -55,16 +60,34 @@ class RunEvents:
         """Note that the model has answered: the calls of a turn begin."""
         self._answered = time.monotonic()
 
+    def requested(self, call_id: str, arguments: object) -> None:
+        """Note the arguments of a call, to be logged when it ends; later ones replace them."""
+        if self._speculator.logs_arguments and isinstance(call_id, Hashable):
+            self._arguments[call_id] = logged_arguments(arguments)
+
+    def turn_ended(self) -> None:
+        """Forget the calls of the turn."""
+        self._arguments = {}
+
     def tool_ended(
         self, call_id: str, tool: str, *, success: bool, duration_ms: float | None
     ) -> None:
-        """Emit the completion of a call. `duration_ms`: default the time since the answer."""
+        """Emit the completion of a call, with the arguments that are noted of it.
+
+        `duration_ms`: default the time since the answer.
+        """
         since = (time.monotonic() - self._answered) * 1000.0
         took = since if duration_ms is None else duration_ms
         task_id = call_id if 0 < len(str(call_id)) <= MAX_IDENTIFIER else new_id()
+        data: dict[str, object] = {"result": {"execution_time_ms": took}}
+        arguments = self._arguments.get(call_id)
+        if arguments is not None:
+            data["arguments"] = arguments
+        if self._asks and self._query is not None:
+            data["query"], self._asks = self._query, False
         event = {
             "event_type": "task_complete", "task_id": task_id, "tool_id": tool, "success": success,
-            "data": {"result": {"execution_time_ms": took}},
+            "data": data,
         }  # fmt: skip
         self._safely(lambda run: run.emit(event))
 
