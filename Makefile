@@ -13,7 +13,7 @@ SLOWEST ?= --durations=40
 INTEGRATIONS := langchain mcp openai-agents pydantic-ai claude-agent
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-apache test-integrations chaos simulate soak docs lint lock \
+.PHONY: help setup demo test test-apache test-secure test-integrations chaos simulate soak docs lint lock \
   lock-integrations clean
 
 help: ## list the targets
@@ -31,11 +31,15 @@ demo: setup ## run the whole pipeline on real parts; writes demo-report.html [TR
 # Compiled first: workers would each wait for it, and compile at the side of what is tested.
 test: setup lint ## lint, types, import rules and every test, on every core
 	@$(BIN)/python -m kernels.loader
-	@$(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) --ignore=tests/secure $(ARGS)
 
 test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 17 and Maven)
 	@$(BIN)/python -m kernels.loader
 	@TEST_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) tests/integration $(ARGS)
+
+test-secure: setup ## TLS and logins on Apache Kafka, Postgres and Redis (needs Java 17, Maven, openssl)
+	@$(BIN)/python -m kernels.loader
+	@$(BIN)/python -m pytest --durations=5 tests/secure $(ARGS)
 
 test-integrations: setup ## agent frameworks, each in an environment of its own [ONLY=langchain]
 	@set -e; for name in $(or $(ONLY),$(INTEGRATIONS)); do \

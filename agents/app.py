@@ -17,6 +17,7 @@ from faust.tables.manager import TableManager
 from faust.types import TP
 
 from agents.config import PartitionAgent, WorkerConfig
+from agents.consumer.faust_credentials import broker_credentials
 from agents.consumer.faust_transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
 from agents.consumer.fetch_loop import PrefetchScan
 from agents.consumer.fetch_to_batch import MAX_BYTES
@@ -114,6 +115,7 @@ def new_app(group: str, config: WorkerConfig) -> App:
     app = App(
         group,
         broker=[f"kafka://{address}" for address in config.kafka.split(",")],
+        broker_credentials=broker_credentials(),
         store="memory://",
         TableManager=Tables,
         datadir=config.data,

@@ -6,17 +6,20 @@ the environment or the file is that of the local stack running on the data direc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic_settings import EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from headstart.arguments.addresses import CREDENTIALS, holds_credentials
 from headstart.arguments.checks import HIGHEST_PORT
 from headstart.arguments.levels import split_levels, wrong_level
+from headstart.connections.kafka_security import SECRETS, UNSECURED
+from headstart.connections.own_security import use_security
+from headstart.connections.secret import UnusableSecurity
 from headstart.keys import DEFAULT_LEVELS
 from headstart.scrubbing.masking import remember_passwords, remember_secret
 from learners.policy import spec
@@ -25,18 +28,32 @@ from memory.embedding.choice import EmbeddingConfig, endpoint_problem
 from processing.config import DEEPEST, LearningConfig, Objectives
 from processing.records.dlq_limits import DlqLimits
 from processing.worker_report import STUCK_AFTER_S
+from settings.connections import brokers_of_config, security_of
 from settings.file import SettingsFile, SettingsFileError, read_file
+from settings.kafka_settings import KafkaSettings
+from settings.secret_files import bare_kafka, comes_from_file, secret_files, variable_of
 from settings.variables import misspelt
 from topics.catalogue import DAY_MS
 
+T = TypeVar("T")
 LIMITS = DlqLimits()
+RUNNING: Final = "running stack"
+"""Origin of an address that the running local stack has."""
 
 _HIGHEST_HEALTH_PORT: Final = HIGHEST_PORT - 2
 """The next two ports are the other workers'."""
 
 
 _MAY_HOLD_SECRETS: Final = frozenset(
-    {"kafka", "postgres", "redis", "operators_key", "embedding_key", "embedding_url"}
+    {
+        "kafka",
+        "postgres",
+        "redis",
+        "operators_key",
+        "embedding_key",
+        "embedding_url",
+        *(f"kafka_{name}" for name in SECRETS),
+    }
 )
 """Messages do not repeat their values."""
 
@@ -45,7 +62,7 @@ class SettingsError(ValueError):
     """A setting has an invalid value; the message names the setting."""
 
 
-class Settings(BaseSettings):
+class Settings(KafkaSettings):
     """Every setting; its environment variable is HEADSTART_ and its name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix="HEADSTART_", extra="ignore", frozen=True)
@@ -217,13 +234,15 @@ def read_with_origins(**flags: Any) -> LoadedSettings:
         raise SettingsError(wrong)
     given = {name: value for name, value in flags.items() if value is not None}
     environment = EnvSettingsSource(Settings)()
+    environment |= _usable(secret_files, Settings.model_fields.keys())
     try:
         file = read_file(Settings.model_fields.keys())
     except SettingsFileError as error:
         raise SettingsError(str(error)) from error
     filed = {name: value for name, value in file.values.items() if name not in environment}
+    bare = bare_kafka(environment.keys() | filed.keys() | given.keys())
     try:
-        settings = Settings(**{**filed, **given})
+        settings = Settings(**{**bare, **environment, **filed, **given})
     except ValidationError as error:
         raise _wrong(error, file, given.keys() | environment.keys()) from None
     found = {
@@ -231,16 +250,42 @@ def read_with_origins(**flags: Any) -> LoadedSettings:
         for name, value in _running_stack(settings.data).items()
         if name not in settings.model_fields_set
     }
-    origins = dict.fromkeys(Settings.model_fields, "default")
-    origins |= dict.fromkeys(found, "running stack")
-    origins |= {name: f"file {file.place(name)}" for name in filed}
-    origins |= {name: f"environment HEADSTART_{name.upper()}" for name in environment}
-    origins |= dict.fromkeys(given, "flag")
+    origins = _origins(found, filed, file, environment, bare, given)
+    if not (settings.model_fields_set | found.keys()) & {"kafka"}:
+        found |= _usable(brokers_of_config, settings)
     settings = settings.model_copy(update=found)
     remember_passwords(settings.postgres, settings.redis)
     remember_secret(settings.operators_key.get_secret_value())
     remember_secret(settings.embedding_key.get_secret_value())
+    # The local stack's own broker speaks plain text.
+    is_local = origins["kafka"] == RUNNING
+    use_security(UNSECURED if is_local else _usable(security_of, settings))
     return LoadedSettings(settings, origins)
+
+
+def _origins(
+    found: Mapping[str, Any],
+    filed: Mapping[str, Any],
+    file: SettingsFile,
+    environment: Mapping[str, Any],
+    bare: Mapping[str, Any],
+    given: Mapping[str, Any],
+) -> dict[str, str]:
+    """Return where each setting's value is from; later arguments override earlier ones."""
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    origins |= {name: f"environment {name.upper()}" for name in bare}
+    origins |= dict.fromkeys(found, RUNNING)
+    origins |= {name: f"file {file.place(name)}" for name in filed}
+    origins |= {name: f"environment {variable_of(name)}" for name in environment}
+    return origins | dict.fromkeys(given, "flag")
+
+
+def _usable(read: Callable[..., T], *given: Any) -> T:
+    """Return what `read` returns. Raises `SettingsError` for what it cannot use."""
+    try:
+        return read(*given)
+    except UnusableSecurity as error:
+        raise SettingsError(str(error)) from error
 
 
 def _wrong(error: ValidationError, file: SettingsFile, elsewhere: Set[str]) -> SettingsError:
@@ -297,7 +342,7 @@ def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]
     return {
         f"HEADSTART_{name.upper()}": _text(getattr(settings, name))
         for name in Settings.model_fields
-        if name not in left_out
+        if name not in left_out and not comes_from_file(name, _text(getattr(settings, name)))
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from settings.file import VARIABLE
+from settings.secret_files import FROM_FILES
 from settings.suggestions import did_you_mean
 
 PREFIX: Final = "HEADSTART_"
@@ -65,7 +66,8 @@ def unread(settings: Collection[str]) -> Iterator[str]:
 
 def _unknown(settings: Collection[str]) -> Iterator[tuple[str, str]]:
     ours = {name.upper() for name in settings}
-    ours |= {name.removeprefix(PREFIX) for name in (VARIABLE, *EXECUTOR)}
+    ours |= {name.removeprefix(PREFIX) for name in (VARIABLE, *EXECUTOR, f"{HASH_KEY}_FILE")}
+    ours |= {f"{name.upper()}_FILE" for name in FROM_FILES}
     for variable in sorted(os.environ):
         name = variable.removeprefix(PREFIX)
         if name != variable and name not in ours:

@@ -22,9 +22,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
 
+from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import HIDDEN, masked, needs_encoding, passwords_in
 from headstart.thresholds.reader import redis_address
-from sinks.service_errors import POSTGRES, REDIS, Trouble, postgres_trouble, redis_trouble
+from sinks.service_errors import POSTGRES, REDIS, postgres_trouble, redis_trouble
 
 CONNECT_TIMEOUT_S = 5
 """Timeout for connecting to Postgres."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Final, NamedTuple
+from typing import Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from headstart.arguments.checks import HIGHEST_PORT
+from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import needs_encoding
 
 POSTGRES: Final = "--postgres DSN or HEADSTART_POSTGRES"
@@ -26,13 +27,6 @@ POSTGRES_FORM: Final = (
 )
 REDIS_FORM: Final = "redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://... for TLS, or unix://PATH"
 _ENCODED: Final = "its password must be percent-encoded: %40 for @, %2F for /, %3A for :"
-
-
-class Trouble(NamedTuple):
-    """A problem and its remedy."""
-
-    what: str
-    remedy: str
 
 
 _OF_POSTGRES: Final = tuple(

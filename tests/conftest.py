@@ -36,7 +36,7 @@ BROKER = os.environ.get("TEST_KAFKA", "embedded")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What runs in the background ignores Ctrl-C, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-for name in [name for name in os.environ if name.startswith("HEADSTART_")]:
+for name in [name for name in os.environ if name.startswith(("HEADSTART_", "KAFKA_"))]:
     if name != "HEADSTART_TRACES":  # a tester's own settings must not reach what is tested
         del os.environ[name]
 # Nor may what is tested leave events, or a process, behind in the tester's own spool.

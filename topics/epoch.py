@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
+from headstart.connections.kafka_connections import new_consumer, new_producer
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EPOCHS, EVENTS
 from topics.kafka.admin import (
@@ -108,9 +109,7 @@ async def _last_record(kafka: str, end: int) -> Epoch | None:
 
     Raises `EpochUnreadable` if there are records but no valid one.
     """
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka, enable_auto_commit=False, isolation_level=ISOLATION
-    )
+    consumer = new_consumer(kafka, enable_auto_commit=False, isolation_level=ISOLATION)
     tp = TopicPartition(EPOCHS.name, 0)
     last = None
     await consumer.start()
@@ -182,7 +181,7 @@ async def ensure_topics(
 
 
 async def _write_epoch(kafka: str, epoch: Epoch) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=kafka, acks="all")
+    producer = new_producer(kafka, acks="all")
     try:
         await producer.start()
         await producer.send_and_wait(EPOCHS.name, msgspec.json.encode(epoch), key=b"epoch")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from agents.fatal import exit_fatally
+from headstart.connections.kafka_connections import open_connection
 from topics.epoch import Epoch, read_epoch
 
 _ASK_S: Final = 30.0
@@ -43,7 +43,7 @@ class LogWatch:
         """Connect, before anything is consumed; end the process if the epoch has changed."""
         host, _, port = self._kafka.split(",", maxsplit=1)[0].strip().rpartition(":")
         try:
-            self._connection = await create_conn(
+            self._connection = await open_connection(
                 host.strip("[]"),
                 int(port),
                 request_timeout_ms=_TIMEOUT_MS,

@@ -15,6 +15,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from headstart.connections.kafka_connections import new_consumer
 from sinks.connections import connect_postgres, connect_redis
 from topics.kafka.admin import high_watermarks
 from topics.kafka.fetch_patch import ISOLATION
@@ -55,10 +56,8 @@ class LogEnds:
         """Ask the broker. Raises `KafkaError`, `OSError`."""
         try:
             if self._consumer is None:
-                self._consumer = AIOKafkaConsumer(
-                    bootstrap_servers=self._kafka,
-                    enable_auto_commit=False,
-                    isolation_level=ISOLATION,
+                self._consumer = new_consumer(
+                    self._kafka, enable_auto_commit=False, isolation_level=ISOLATION
                 )
                 await self._consumer.start()
             high = await high_watermarks(self._consumer, self._tps)

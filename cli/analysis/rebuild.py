@@ -47,7 +47,7 @@ def rebuild(
     yes: Yes = False,
     wait: Wait = 300.0,
     *,
-    options: Annotated[SettingOptions, Only("kafka", "redis", "data", "learner")],
+    options: Annotated[SettingOptions, Only("kafka", "kafka_config", "redis", "data", "learner")],
     json: Json = False,
 ) -> None:
     """Relearn thresholds from the log, and switch the workers over to the result.

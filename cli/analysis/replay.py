@@ -36,7 +36,9 @@ def replay(
     limit: Limit = 20,
     *,
     history: ReplayHistory,
-    options: Annotated[SettingOptions, Only("kafka", "postgres", "learner", "data")],
+    options: Annotated[
+        SettingOptions, Only("kafka", "kafka_config", "postgres", "learner", "data")
+    ],
     json: Json = False,
 ) -> None:
     """Relearn thresholds from the log, with the workers' own core, and print them.

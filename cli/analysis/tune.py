@@ -58,7 +58,9 @@ def tune(
     yes: Yes = False,
     *,
     history: TuneHistory,
-    options: Annotated[SettingOptions, Only("kafka", "postgres", "learner", "data")],
+    options: Annotated[
+        SettingOptions, Only("kafka", "kafka_config", "postgres", "learner", "data")
+    ],
     json: Json = False,
 ) -> None:
     """Search settings on the first part of the log, and confirm the best on the rest.

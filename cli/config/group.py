@@ -110,7 +110,8 @@ def show(
     name: Annotated[str | None, typer.Argument(help="Only this setting.")] = None,
     *,
     options: Annotated[
-        SettingOptions, Only("kafka", "postgres", "redis", "data", "learner", "partitions")
+        SettingOptions,
+        Only("kafka", "kafka_config", "postgres", "redis", "data", "learner", "partitions"),
     ],
     json: Json = False,
 ) -> None:

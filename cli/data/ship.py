@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.support.options import Json
+from cli.support.options import Json, KafkaConfig
 from cli.support.output import FAILURE, echo, show_json
 
 
@@ -20,6 +20,7 @@ def ship(
         str | None,
         typer.Option(help="Send to this broker instead of the one recorded in the spool."),
     ] = None,
+    kafka_config: KafkaConfig = None,
     drain: Annotated[
         bool,
         typer.Option("--drain", help="Exit when the spools are empty; with 1 if events were lost."),
@@ -34,13 +35,23 @@ def ship(
 
     Examples: headstart ship; headstart ship --spool /var/lib/headstart --drain --timeout 60
     """
+    from headstart.connections.own_security import use_security
+    from headstart.connections.properties import security_in
     from headstart.log_lines import configure_logging
     from headstart.shipping.process import ship
     from headstart.spool.layout import default_directory
 
     configure_logging()
     directory = spool or default_directory()
-    report = ship(directory, kafka=kafka, drain=drain, timeout_s=timeout)
+    if kafka_config is not None:
+        use_security(security_in(Path(kafka_config)))
+    report = ship(
+        directory,
+        kafka=kafka,
+        own_security=kafka_config is not None,
+        drain=drain,
+        timeout_s=timeout,
+    )
     if json:
         found = report._asdict()
         show_json({"spool": str(found.pop("directory")), **found})

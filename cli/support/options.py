@@ -18,6 +18,12 @@ KafkaPart = Annotated[
 ]
 Part = Annotated[str, typer.Option(help="embedded, or the address of a running one.")]
 Kafka = Annotated[str | None, typer.Option(help="Broker, host:port[,host:port].")]
+KafkaConfig = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Kafka client.properties with TLS and login (librdkafka or Java keys)."
+    ),
+]
 Postgres = Annotated[str | None, typer.Option(help="Postgres DSN.")]
 Redis = Annotated[str | None, typer.Option(help="Redis URL.")]
 Data = Annotated[Path | None, typer.Option(help="Data directory [default: .headstart].")]
@@ -44,6 +50,7 @@ class SettingOptions(OptionGroup):
     """Options that override settings; a command selects those that it needs."""
 
     kafka: Kafka = None
+    kafka_config: KafkaConfig = None
     postgres: Postgres = None
     redis: Redis = None
     data: Data = None
@@ -62,12 +69,13 @@ class SettingOptions(OptionGroup):
         return read_with_origins(**vars(self) | more)
 
 
-KafkaOptions = Annotated[SettingOptions, Only("kafka", "data")]
+_KAFKA = ("kafka", "kafka_config")
+KafkaOptions = Annotated[SettingOptions, Only(*_KAFKA, "data")]
 PostgresOptions = Annotated[SettingOptions, Only("postgres", "data")]
 RedisOptions = Annotated[SettingOptions, Only("redis", "data")]
-KafkaRedisOptions = Annotated[SettingOptions, Only("kafka", "redis", "data")]
-KafkaPostgresOptions = Annotated[SettingOptions, Only("kafka", "postgres", "data")]
-ServiceOptions = Annotated[SettingOptions, Only("kafka", "postgres", "redis", "data")]
-HealthOptions = Annotated[SettingOptions, Only("kafka", "postgres", "redis", "data", "health")]
-LearnerOptions = Annotated[SettingOptions, Only("kafka", "postgres", "redis", "learner", "data")]
+KafkaRedisOptions = Annotated[SettingOptions, Only(*_KAFKA, "redis", "data")]
+KafkaPostgresOptions = Annotated[SettingOptions, Only(*_KAFKA, "postgres", "data")]
+ServiceOptions = Annotated[SettingOptions, Only(*_KAFKA, "postgres", "redis", "data")]
+HealthOptions = Annotated[SettingOptions, Only(*_KAFKA, "postgres", "redis", "data", "health")]
+LearnerOptions = Annotated[SettingOptions, Only(*_KAFKA, "postgres", "redis", "learner", "data")]
 StackOptions = Annotated[SettingOptions, Only("data", "partitions", "learner")]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from replay.files.output import Target
 
 FAILURE = 1
+REFUSED = 77
+"""TLS or login of a service; EX_NOPERM of sysexits.h."""
 
 _EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeError, OSError)
 _FAULTS: Final = (KeyError, IndexError)
@@ -243,7 +245,17 @@ def _fail(error: Exception) -> NoReturn:
             sys.exit(FAILURE)
     text = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
     echo_lines(f"error: {text or type(error).__name__}")
-    sys.exit(FAILURE)
+    sys.exit(REFUSED if _is_refusal(error) else FAILURE)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether the security of a connection to Kafka is at fault, not an absent broker."""
+    from headstart.connections.secret import UnusableSecurity
+    from headstart.kafka_producer import BrokerUnreachable
+
+    if isinstance(error, BrokerUnreachable):
+        return error.trouble is not None
+    return isinstance(error, UnusableSecurity) or isinstance(error.__cause__, UnusableSecurity)
 
 
 def _is_of_a_service(error: Exception) -> bool:

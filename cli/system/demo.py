@@ -104,6 +104,7 @@ def _system(
     from deploy.local import StackConfig, running
     from deploy.system import System
     from settings import environment
+    from settings.connections import local_security
     from topics.epoch import read_epoch
 
     found = running(settings.data)
@@ -115,7 +116,7 @@ def _system(
     system = System(
         StackConfig(data=settings.data, kafka=kafka, postgres=postgres, redis=redis),
         partitions=settings.partitions,
-        environment=environment(settings, addresses=False),
+        environment=environment(settings, addresses=False) | local_security(kafka),
         echo=echo,
     )
     with system:

@@ -48,7 +48,9 @@ def list_topics(
 def create(
     replication: Annotated[int, typer.Option(min=1, help="Copies of each partition.")] = 1,
     *,
-    options: Annotated[SettingOptions, Only("kafka", "postgres", "redis", "data", "partitions")],
+    options: Annotated[
+        SettingOptions, Only("kafka", "kafka_config", "postgres", "redis", "data", "partitions")
+    ],
     json: Json = False,
 ) -> None:
     """Create missing topics, and a log epoch if the log is new.

@@ -47,6 +47,7 @@ def up(
     from deploy.local import StackConfig
     from deploy.system import System
     from settings import environment
+    from settings.connections import local_security
 
     _require_accepted((kafka, postgres, redis), (kafka_port, postgres_port, redis_port))
     reading = options.load()
@@ -64,7 +65,7 @@ def up(
         ),
         partitions=_partitions(reading),
         exact=reading.origins["partitions"] != "default",
-        environment=environment(settings, addresses=False),
+        environment=environment(settings, addresses=False) | local_security(kafka),
         workers=workers,
         echo=echo_if_open,
         spool=_spool(),

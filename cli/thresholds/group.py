@@ -86,7 +86,7 @@ def export(
     tenant: TenantOnly = None,
     workflow_type: WorkflowTypeOnly = None,
     *,
-    options: Annotated[SettingOptions, Only("kafka", "data", "learner")],
+    options: Annotated[SettingOptions, Only("kafka", "kafka_config", "data", "learner")],
     json: Json = False,
 ) -> None:
     """Write the learned state as JSON lines: a header, then one line per context.

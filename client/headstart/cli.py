@@ -27,18 +27,29 @@ def main() -> None:
     emit = commands.add_parser("emit", help="send events from a JSONL file, or - for stdin")
     emit.add_argument("file", help="JSONL file, one event a line, plain or gzip; - for stdin")
     emit.add_argument("--kafka", help="broker; default HEADSTART_KAFKA, else 127.0.0.1:9092")
+    emit.add_argument("--kafka-config", help="client.properties with TLS and login")
     emit.set_defaults(run=_emit)
     ship = commands.add_parser("ship", help="send what the emitters of this host have spooled")
     ship.add_argument("--spool", type=Path, help="directory; default HEADSTART_SPOOL, else yours")
     ship.add_argument("--kafka", help="send there, wherever the events were meant for")
+    ship.add_argument("--kafka-config", help="client.properties with TLS and login, for all spools")
     ship.add_argument("--drain", action="store_true", help="end when nothing is left")
     ship.add_argument("--timeout", type=float, help="end after so many seconds")
     ship.set_defaults(run=_ship)
     arguments = parser.parse_args()
     try:
+        if arguments.kafka_config:
+            _use(arguments.kafka_config)
         sys.exit(arguments.run(arguments))
     except (OSError, InvalidArgument) as error:  # no such broker or file, or a timeout
         sys.exit(f"error: {error}")
+
+
+def _use(kafka_config: str) -> None:
+    from headstart.connections.own_security import use_security
+    from headstart.connections.properties import security_in
+
+    use_security(security_in(Path(kafka_config)))
 
 
 def _emit(arguments: argparse.Namespace) -> int:
@@ -70,7 +81,11 @@ def _ship(arguments: argparse.Namespace) -> int:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     directory = arguments.spool or default_directory()
     report = ship(
-        directory, kafka=arguments.kafka, drain=arguments.drain, timeout_s=arguments.timeout
+        directory,
+        kafka=arguments.kafka,
+        own_security=bool(arguments.kafka_config),
+        drain=arguments.drain,
+        timeout_s=arguments.timeout,
     )
     print(report, file=sys.stderr)
     return 1 if arguments.drain and not report.complete else 0

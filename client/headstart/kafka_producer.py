@@ -11,6 +11,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, UnknownError
 
 from headstart.arguments.addresses import refuse_credentials
+from headstart.connections.kafka_connections import new_producer
+from headstart.connections.kafka_errors import kafka_trouble
+from headstart.connections.kafka_security import KafkaSecurity
 from headstart.partitioner import partition_for_key
 
 log = logging.getLogger("headstart")
@@ -19,11 +22,17 @@ _sender_log = logging.getLogger("aiokafka.producer.sender")
 
 
 class BrokerUnreachable(ConnectionError):
-    """No broker answered; the message names the address and the remedy."""
+    """No broker answered, or it refused; the message names the address and the remedy.
+
+    `trouble`: the problem and its remedy, if known; None: no broker is running there.
+    """
 
     def __init__(self, kafka: str, cause: BaseException) -> None:
+        self.trouble = kafka_trouble(kafka, cause)
         super().__init__(
-            f"no Kafka broker answers at {kafka} ({type(cause).__name__}). Start one with "
+            f"Kafka broker at {kafka}: {self.trouble.what}; {self.trouble.remedy}"
+            if self.trouble
+            else f"no Kafka broker answers at {kafka} ({type(cause).__name__}). Start one with "
             "`headstart up`, or name yours: --kafka HOST:PORT or HEADSTART_KAFKA"
         )
 
@@ -34,7 +43,7 @@ async def require_broker(kafka: str) -> None:
     Raises `BrokerUnreachable` if none answers, `InvalidArgument` for an address with credentials.
     """
     refuse_credentials(kafka)
-    producer = AIOKafkaProducer(bootstrap_servers=kafka)
+    producer = new_producer(kafka)
     bootstrap = logging.getLogger("aiokafka")
     level = bootstrap.level
     bootstrap.setLevel(logging.CRITICAL)  # the error below repeats it, with the remedy
@@ -47,24 +56,27 @@ async def require_broker(kafka: str) -> None:
         bootstrap.setLevel(level)
 
 
-async def start_producer(kafka: str, **settings: Any) -> AIOKafkaProducer:
+async def start_producer(
+    kafka: str, security: KafkaSecurity | None = None, **settings: Any
+) -> AIOKafkaProducer:
     """Return a started producer with acks=all, idempotent where the broker supports it.
 
     The embedded broker (Tansu 0.6) answers aiokafka's version of the producer-id request with an
     unknown error. Its log is in memory and ends with the connection losses that idempotence
     protects from, so only there the producer is not idempotent.
-    Raises aiokafka's `KafkaError`, or `OSError`, if no broker answers.
+    `security`: default: the process's own. Raises aiokafka's `KafkaError`, or `OSError`, if no
+    broker answers, and `UnusableSecurity`.
     """
-    always = {"bootstrap_servers": kafka, "acks": "all", "linger_ms": 0, "partitioner": _partition}
+    always = {"acks": "all", "linger_ms": 0, "partitioner": _partition}
     settings = {**always, **settings}
-    producer = AIOKafkaProducer(enable_idempotence=True, **settings)
+    producer = new_producer(kafka, security, enable_idempotence=True, **settings)
     _sender_log.addFilter(_is_not_about_ids)
     try:
         await producer.start()
     except UnknownError:
         await producer.stop()
         log.info("the broker at %s assigns no producer ids; producing without idempotence", kafka)
-        producer = AIOKafkaProducer(**settings)
+        producer = new_producer(kafka, security, **settings)
         await _start_or_stop(producer)
     except BaseException:
         await producer.stop()

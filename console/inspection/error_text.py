@@ -30,7 +30,7 @@ def short_error(error: BaseException) -> str:
     """Return a short text for a known error, else the error's first line; without passwords."""
     if isinstance(error, TimeoutError):
         return SILENT
-    if isinstance(error, DatabaseUnreachable) and error.trouble is not None:
+    if isinstance(error, _UNREACHABLE) and error.trouble is not None:
         return error.trouble.what
     found = error.__cause__ if isinstance(error, _UNREACHABLE) and error.__cause__ else error
     text = f"{type(found).__name__} {one_line(found)}"

@@ -44,12 +44,13 @@ def kafka(address: str, seconds: float = 5.0) -> None:
 
 
 async def _metadata(host: str, port: int, seconds: float) -> None:
-    from aiokafka.conn import create_conn
     from aiokafka.protocol.metadata import MetadataRequest
+
+    from headstart.connections.kafka_connections import open_connection
 
     # A bare connection, because the client class logs each refused attempt as an error.
     timeout = int(seconds * 1000)
-    connection = await create_conn(host, port, request_timeout_ms=timeout)
+    connection = await open_connection(host, port, request_timeout_ms=timeout)
     try:
         answer = await connection.send(MetadataRequest([]))
     finally:
@@ -92,9 +93,10 @@ def one_line(error: BaseException) -> str:
 
 def unreachable(what: str, address: str, error: BaseException) -> StackError:
     """Return the error for an external service that does not answer."""
+    from headstart.connections.trouble import Trouble
     from headstart.thresholds.reader import redis_address
     from sinks.connections import postgres_address
-    from sinks.service_errors import Trouble, postgres_trouble, redis_trouble
+    from sinks.service_errors import postgres_trouble, redis_trouble
 
     at = masked(address)
     known: Trouble | None = None

@@ -8,9 +8,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
+from headstart.connections.kafka_connections import new_consumer
 from headstart.kafka_producer import BrokerUnreachable
 from processing.records.batch import RecordBatch
 from replay.log.replay import read_batches
@@ -154,9 +155,7 @@ async def _offsets_at(kafka: str, state: TopicState, at: int | None) -> dict[int
 
 async def _answered(kafka: str, state: TopicState, at: int) -> dict[int, int]:
     """Return the broker's offsets at a time. Raises `BrokerUnreachable`."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka, enable_auto_commit=False, isolation_level=ISOLATION
-    )
+    consumer = new_consumer(kafka, enable_auto_commit=False, isolation_level=ISOLATION)
     try:
         await consumer.start()
         wanted = {TopicPartition(EVENTS.name, partition): at for partition in state.begin}

@@ -366,7 +366,7 @@ class Mortal(Producer):
         self.lost: Callable[[], None] = lambda: None
         self.life_of, self.epoch = broker, broker.epoch
 
-    async def life(self, _kafka: str, lost: Callable[[], None]) -> Any:
+    async def life(self, _kafka: str, lost: Callable[[], None], _security: object) -> Any:
         self.lost = lost
         if self.epoch != self.life_of.epoch:
             raise KafkaTimeoutError

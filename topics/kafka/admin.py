@@ -22,6 +22,7 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
+from headstart.connections.kafka_connections import client_options, new_consumer
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import TOPICS, Topic
 from topics.kafka import fetch_patch
@@ -65,7 +66,9 @@ class TopicState:
 @asynccontextmanager
 async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
     """Yield a started admin client. Raises `BrokerUnreachable`."""
-    client = AIOKafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=10_000)
+    client = AIOKafkaAdminClient(
+        bootstrap_servers=kafka, request_timeout_ms=10_000, **client_options()
+    )
     try:
         await client.start()
     except (KafkaError, OSError) as error:
@@ -212,8 +215,8 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
     if not counts:
         return {}
     fetch_patch.install()  # `_end_offsets` may have to fetch records
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka,
+    consumer = new_consumer(
+        kafka,
         enable_auto_commit=False,
         fetch_max_wait_ms=20,
         isolation_level=fetch_patch.ISOLATION,
@@ -290,7 +293,7 @@ async def _end_offsets(
 
 async def committed_offsets(kafka: str, group: str, topic: str, partitions: int) -> dict[int, int]:
     """Return a group's committed offset by partition, 0 if it has none."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, group_id=group, enable_auto_commit=False)
+    consumer = new_consumer(kafka, group_id=group, enable_auto_commit=False)
     await consumer.start()
     try:
         consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])

@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
+from headstart.connections.kafka_connections import new_consumer
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EVENTS
 from topics.kafka import fetch_patch
@@ -64,7 +65,7 @@ async def reading(
         "isolation_level": fetch_patch.ISOLATION,
         **settings,
     }
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, **settings)
+    consumer = new_consumer(kafka, enable_auto_commit=False, **settings)
     try:
         await consumer.start()
     except (KafkaError, OSError) as error:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Final
 
 from headstart.arguments.checks import InvalidArgument, choice, flag
 from headstart.codecs import Compression, require_codec
+from headstart.connections.own_security import environment_brokers, own_security
+from headstart.connections.properties import security_in
+from headstart.connections.secret import secret_variable
 from headstart.scrubbing.scrubber import Scrubbing, Where
 from headstart.shipping.supervisor import Mode
 from headstart.spool.layout import CLIENT_ID
@@ -21,13 +25,30 @@ SHORTEST_KEY, LONGEST_KEY = 16, 64
 
 
 def kafka(given: str | None = None) -> str:
-    """Return `given`, else HEADSTART_KAFKA, else 127.0.0.1:9092."""
-    return os.environ.get("HEADSTART_KAFKA") or _LOCAL_KAFKA if given is None else given
+    """Return `given`, else HEADSTART_KAFKA, else the brokers in the file HEADSTART_KAFKA_CONFIG.
+
+    Else 127.0.0.1:9092. Raises `UnusableSecurity`.
+    """
+    if given is not None:
+        return given
+    return os.environ.get("HEADSTART_KAFKA") or environment_brokers() or _LOCAL_KAFKA
+
+
+def profile(kafka_config: str | os.PathLike[str] | None = None) -> str:
+    """Return the name of the security of Kafka connections that spools record; "": plain text.
+
+    `kafka_config`: a `client.properties`; default: the environment's. Raises `UnusableSecurity`.
+    """
+    found = own_security() if kafka_config is None else security_in(Path(kafka_config))
+    return found.profile
 
 
 def redis(given: str | None = None) -> str:
-    """Return `given`, else HEADSTART_REDIS, else redis://127.0.0.1:6379/0."""
-    return given or os.environ.get("HEADSTART_REDIS") or _LOCAL_REDIS
+    """Return `given`, else HEADSTART_REDIS, else redis://127.0.0.1:6379/0.
+
+    HEADSTART_REDIS_FILE names a file that holds the URL. Raises `UnusableSecurity`.
+    """
+    return given or secret_variable("HEADSTART_REDIS") or _LOCAL_REDIS
 
 
 def shipper_mode(given: Mode | None = None) -> Mode:
@@ -66,11 +87,13 @@ def log_arguments(given: bool | None = None) -> bool:
 
 
 def hash_key(given: bytes | str | None = None) -> bytes:
-    """Return `given`, else HEADSTART_HASH_KEY, in bytes. Raises `InvalidArgument`.
+    """Return `given`, else HEADSTART_HASH_KEY or the content of the file HEADSTART_HASH_KEY_FILE.
+
+    In bytes. Raises `InvalidArgument`.
 
     The message does not repeat it.
     """
-    key = os.environ.get("HEADSTART_HASH_KEY") if given is None else given
+    key = secret_variable("HEADSTART_HASH_KEY") if given is None else given
     wanted = f"a secret of {SHORTEST_KEY} to {LONGEST_KEY} bytes"
     if not key:
         raise InvalidArgument(

@@ -81,6 +81,8 @@ class Emitter:
             shipped. Default: HEADSTART_COMPRESSION, else none.
         client_id: For the broker's quotas; each id has a producer of its own in the shipper.
             Default: HEADSTART_CLIENT_ID, else `headstart`.
+        kafka_config: A Kafka `client.properties` with TLS and login. Default: the variables
+            HEADSTART_KAFKA_SECURITY_PROTOCOL and others. Spools hold its path, never a secret.
 
     Raises:
         SpoolUnavailable: There is no default spool directory.
@@ -101,6 +103,7 @@ class Emitter:
         scrub: Where | Scrubbing | None = None,
         compression: Compression | None = None,
         client_id: str | None = None,
+        kafka_config: str | os.PathLike[str] | None = None,
         **unknown: Any,
     ) -> None:
         refuse_unknown("Emitter", unknown, _OPTIONS)
@@ -115,7 +118,9 @@ class Emitter:
         self._scrub = scrubber(scrubbing, "emit")
         named = environment.client_id(client_id)
         codec = environment.compression(compression)
-        target = SpoolTarget(kafka, topic, linger_s, codec, scrubbing, named)
+        target = SpoolTarget(
+            kafka, topic, linger_s, codec, scrubbing, named, environment.profile(kafka_config)
+        )
         if durable:
             settings = _spool_settings(spool)
             settings = replace(settings, on_full=on_full or settings.on_full)

@@ -129,7 +129,13 @@ class MemoryBuffer:
 
     async def _send(self) -> None:
         target = self._target
-        sender = Sender(target.kafka, target.topic, target.compression, target.client_id)
+        sender = Sender(
+            target.kafka,
+            target.topic,
+            target.compression,
+            target.client_id,
+            profile=target.profile,
+        )
         pause_s = max(LEAST_PAUSE_S, LINGER_SHARE * target.linger_s)
         quiet = 0
         try:

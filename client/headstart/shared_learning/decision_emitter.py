@@ -57,7 +57,7 @@ class DecisionEmitter:
         """
         target = SpoolTarget(
             broker_addresses(kafka), TOPIC, _LINGER_S, environment.compression(),
-            Scrubbing("off"), environment.client_id(),
+            Scrubbing("off"), environment.client_id(), environment.profile(),
         )  # fmt: skip
         folder = decisions_directory(default_directory()) if spool is None else Path(spool)
         settings = SpoolSettings(folder.absolute(), LIMIT_BYTES, on_full="drop_oldest")

@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaProducer
 
 from headstart import kafka_producer
 from headstart.codecs import Compression
+from headstart.connections.kafka_security import KafkaSecurity
 from headstart.shipping.volatile_broker import BrokerLife, require_epoch, volatile_life
 
 COMPRESS_BYTES: Final = 4096
@@ -64,17 +65,19 @@ class CompressingProducer:
         for each in producers:
             each.client.cluster.add_listener(check.of_producer())
 
-    async def life(self, kafka: str, lost: Callable[[], None]) -> BrokerLife | None:
+    async def life(
+        self, kafka: str, lost: Callable[[], None], security: KafkaSecurity | None = None
+    ) -> BrokerLife | None:
         """Return the life of the volatile broker; None for another: see `volatile_life`."""
         producers = [each for each in (self._plain, self._compressing) if each is not None]
-        return await volatile_life(kafka, producers, lost)
+        return await volatile_life(kafka, producers, lost, security)
 
-    async def require_epoch(self, kafka: str) -> None:
+    async def require_epoch(self, kafka: str, security: KafkaSecurity | None = None) -> None:
         """Raise `KafkaError` if an embedded broker's log has no epoch yet.
 
         Before that, topics may be missing, and could be created with a wrong partition count.
         """
-        await require_epoch(kafka, self._plain)
+        await require_epoch(kafka, self._plain, security)
 
     async def end(self, timeout_s: float) -> None:
         """Stop; batches that are not sent within `timeout_s` seconds are discarded."""
@@ -111,18 +114,22 @@ class _PartitionCheck:
 
 
 async def start_producer(
-    kafka: str, compression: Compression | None = None, **settings: Any
+    kafka: str,
+    compression: Compression | None = None,
+    security: KafkaSecurity | None = None,
+    **settings: Any,
 ) -> CompressingProducer:
     """Return a started producer; with `compression` it compresses large frames.
 
-    Raises aiokafka's `KafkaError`, or `OSError`, if no broker answers.
+    `security`: default: the process's own. Raises aiokafka's `KafkaError`, or `OSError`, if no
+    broker answers, and `UnusableSecurity`.
     """
-    plain = await kafka_producer.start_producer(kafka, **settings)
+    plain = await kafka_producer.start_producer(kafka, security, **settings)
     if compression is None:
         return CompressingProducer(plain)
     try:
         compressing = await kafka_producer.start_producer(
-            kafka, compression_type=compression, **settings
+            kafka, security, compression_type=compression, **settings
         )
     except BaseException:
         await kafka_producer.end_producer(plain, 0.5)

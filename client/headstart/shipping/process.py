@@ -62,14 +62,16 @@ def ship(
     directory: Path,
     *,
     kafka: str | None = None,
+    own_security: bool = False,
     drain: bool = False,
     timeout_s: float | None = None,
 ) -> ShipReport:
     """Ship a directory of spools until SIGTERM or Ctrl-C, or with `drain` until it is empty.
 
-    Waits while another process ships it, and takes over when that ends. Returns what is left and
-    what was lost. Raises `OSError` if the directory cannot be used, `TimeoutError` after
-    `timeout_s`, `InvalidArgument` for an invalid address.
+    `kafka`, `own_security`: see `Shipper`. Waits while another process ships it, and takes over
+    when that ends. Returns what is left and what was lost. Raises `OSError` if the
+    directory cannot be used, `TimeoutError` after `timeout_s`, `InvalidArgument` for an invalid
+    address.
     """
     if kafka is not None:
         broker_addresses(kafka)
@@ -87,7 +89,7 @@ def ship(
             note_shipper(lock)
             if before is None:
                 before = quarantined_files(directory)
-            shipper = Shipper(directory, kafka=kafka, lock=lock)
+            shipper = Shipper(directory, kafka=kafka, own_security=own_security, lock=lock)
             left = asyncio.run(_run_until_stopped(shipper, drain, deadline))
             lost += shipper.lost
             if not shipper.displaced:

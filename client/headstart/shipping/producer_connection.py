@@ -14,6 +14,8 @@ from typing import Any, Final
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
 
 from headstart.codecs import Compression
+from headstart.connections.kafka_errors import kafka_trouble
+from headstart.connections.own_security import security_of_profile
 from headstart.shipping.compressing_producer import CompressingProducer, start_producer
 from headstart.shipping.volatile_broker import EVENTS, BrokerLife
 
@@ -56,11 +58,14 @@ class ProducerConnection:
         where: str,
         *,
         lives: bool = False,
+        profile: str | None = None,
     ) -> None:
         """`where`: where events wait while no broker answers, for log messages.
 
-        `lives`: distinguish the lives of a volatile broker.
+        `lives`: distinguish the lives of a volatile broker. `profile`: of the connection's
+        security; None: the process's own.
         """
+        self._profile = profile
         self._lives = lives
         self._kafka, self.topic, self._where = kafka, topic, where
         self._compression, self._client_id = compression, client_id
@@ -79,10 +84,9 @@ class ProducerConnection:
             except Exception as error:  # also an invalid address: other targets go on
                 if not self._unreachable:
                     self._unreachable = True
-                    why = type(error).__name__
-                    if isinstance(error, UnknownTopicOrPartitionError) or not isinstance(
-                        error, KafkaError | OSError
-                    ):
+                    trouble = kafka_trouble(self._kafka, error)
+                    why = f"{trouble.what}; {trouble.remedy}" if trouble else type(error).__name__
+                    if trouble is None and not _is_plain(error):
                         why = f"{why}: {error}"
                     log.warning(
                         "no Kafka broker answers at %s (%s); events wait %s",
@@ -95,8 +99,11 @@ class ProducerConnection:
         return self._current
 
     async def _start(self) -> LiveProducer:
+        # Each time: a file may have been replaced.
+        security = None if self._profile is None else security_of_profile(self._profile)
         producer = await start_producer(
             self._kafka,
+            security=security,
             compression=self._compression,
             client_id=self._client_id,
             max_batch_size=1_000_000,
@@ -109,9 +116,11 @@ class ProducerConnection:
             # First: the embedded broker creates any topic that it is queried for, with its own
             # number of partitions, so wait until the service has created the topics.
             if self._lives:
-                live.life = await producer.life(self._kafka, lambda: self._on_connection_lost(live))
+                live.life = await producer.life(
+                    self._kafka, lambda: self._on_connection_lost(live), security
+                )
             elif self.topic == EVENTS:
-                await producer.require_epoch(self._kafka)
+                await producer.require_epoch(self._kafka, security)
             # Over a lost connection no response would ever arrive.
             limit_s = PARTITIONS_S if live.life else None
             live.partitions = await asyncio.wait_for(producer.partitions(self.topic), limit_s)
@@ -159,3 +168,9 @@ class ProducerConnection:
             self._stop(self._current)
             self._current = None
         await asyncio.gather(*self._stopping)
+
+
+def _is_plain(error: Exception) -> bool:
+    """Return whether an error's type says enough."""
+    is_known = isinstance(error, KafkaError | OSError)
+    return is_known and not isinstance(error, UnknownTopicOrPartitionError)

@@ -82,12 +82,16 @@ class Sender:
         compression: Compression | None = None,
         client_id: str = CLIENT_ID,
         where: str = "in memory",
+        profile: str | None = None,
         on_connect: OnConnect | None = None,
     ) -> None:
-        """`where`: where events wait while no broker answers, for log messages."""
+        """`where`: where events wait while no broker answers, for log messages.
+
+        `profile`: the name of the connection's security; None: the process's own.
+        """
         lives = on_connect is not None
         self._connection = ProducerConnection(
-            kafka, topic, compression, client_id, where, lives=lives
+            kafka, topic, compression, client_id, where, lives=lives, profile=profile
         )
         self._on_connect = on_connect
         self._producer: LiveProducer | None = None

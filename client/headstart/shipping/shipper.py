@@ -52,8 +52,8 @@ BLOCKED_S: Final = 0.02
 """Pause between polls while `WAITING_BYTES` is reached."""
 
 
-_Address = tuple[str, str, Compression | None, str]
-"""The target of a sender: broker, topic, compression, client id."""
+_Address = tuple[str, str, Compression | None, str, str | None]
+"""The target of a sender: broker, topic, compression, client id, profile of the security."""
 
 
 @dataclass(slots=True)
@@ -74,11 +74,15 @@ class Shipper:
         directory: Path,
         *,
         kafka: str | None = None,
+        own_security: bool = False,
         lock: int | None = None,
         max_age_s: float = MAX_AGE_S,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`kafka`: send there instead of the spools' own targets (a broker that has moved).
+
+        `own_security`: connect with this process's security instead of that which the spools name,
+        as also with `kafka`.
 
         `lock`: the held lock of the directory; if its file is replaced, `run` ends.
         """
@@ -86,7 +90,7 @@ class Shipper:
         self.displaced = False
         self.lost = 0
         self._kafka, self._max_age_s, self._now_ms = kafka, max_age_s, now_ms
-        self._lock = lock
+        self._lock, self._own_security = lock, own_security
         self._wakeup = WakeupPipe(directory)
         self._woken = asyncio.Event()
         self._spools: dict[str, _WatchedSpool] = {}
@@ -269,13 +273,22 @@ class Shipper:
         if address not in self._senders:
             retention = Retention(address[0], partial(self._readers_of, address), self._read_again)
             on_connect = retention.note_connection if target.topic == EVENTS else None
-            sender = Sender(*address, where=f"in {self.directory}", on_connect=on_connect)
+            sender = Sender(
+                *address[:4],
+                where=f"in {self.directory}",
+                profile=address[4],
+                on_connect=on_connect,
+            )
             retention.sender = self._senders[address] = sender
             self._retentions[address] = retention
         return self._senders[address]
 
     def _address(self, target: SpoolTarget) -> _Address:
-        return self._kafka or target.kafka, target.topic, target.compression, target.client_id
+        kafka, profile = self._kafka or target.kafka, target.profile
+        is_own = self._kafka is not None or self._own_security
+        return (
+            kafka, target.topic, target.compression, target.client_id, None if is_own else profile,
+        )  # fmt: skip
 
     def _readers_of(self, address: _Address) -> list[SpoolReader]:
         found = (spool.reader for spool in self._spools.values())

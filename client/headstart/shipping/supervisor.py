@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import orjson
 
 from headstart.arguments.checks import broker_ports
+from headstart.connections.own_security import absolute_paths
 from headstart.spool.layout import SPOOL_FILE, spool_names
 from headstart.spool.locks import is_current, note_shipper, open_lock, try_lock
 
@@ -160,6 +161,7 @@ class ShipperSupervisor:
                 stdout=log_file,
                 stderr=log_file,
                 cwd="/",
+                env={**os.environ, **absolute_paths()},
                 start_new_session=True,
                 check=True,
                 timeout=_START_S,

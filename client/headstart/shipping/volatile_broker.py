@@ -17,6 +17,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
+from headstart.connections.kafka_connections import new_consumer
+from headstart.connections.kafka_security import KafkaSecurity
+
 EPOCHS: Final = "headstart.epochs"
 EVENTS: Final = "headstart.events"
 DECISIONS: Final = "headstart.decisions"
@@ -57,7 +60,10 @@ class BrokerLife:
 
 
 async def volatile_life(
-    kafka: str, producers: Sequence[AIOKafkaProducer], lost: Callable[[], None]
+    kafka: str,
+    producers: Sequence[AIOKafkaProducer],
+    lost: Callable[[], None],
+    security: KafkaSecurity | None = None,
 ) -> BrokerLife | None:
     """Return the life that producers are connected to; None if the log is durable.
 
@@ -73,7 +79,7 @@ async def volatile_life(
     for client in clients:
         if not await client.ready(nodes[0]):
             raise KafkaConnectionError(f"no connection to the broker at {kafka}")
-    epoch = await _read_epoch(kafka)
+    epoch = await _read_epoch(kafka, security)
     if epoch is None:
         return None
     for client in clients:
@@ -81,10 +87,12 @@ async def volatile_life(
     return BrokerLife(epoch, clients, nodes[0])
 
 
-async def require_epoch(kafka: str, producer: AIOKafkaProducer) -> None:
+async def require_epoch(
+    kafka: str, producer: AIOKafkaProducer, security: KafkaSecurity | None = None
+) -> None:
     """Raise `KafkaError` if an embedded broker's log has no epoch yet, or the broker went away."""
     if producer._txn_manager is None:
-        await _read_epoch(kafka)
+        await _read_epoch(kafka, security)
 
 
 def _pin(client: Any, node: int, lost: Callable[[], None]) -> None:
@@ -109,14 +117,12 @@ def _pin(client: Any, node: int, lost: Callable[[], None]) -> None:
     client._get_conn = get
 
 
-async def _read_epoch(kafka: str) -> int | None:
+async def _read_epoch(kafka: str, security: KafkaSecurity | None) -> int | None:
     """Return the log epoch if it is marked as volatile, else None.
 
     Raises `UnknownTopicOrPartitionError` if there is none yet: topics are being created.
     """
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka, enable_auto_commit=False, fetch_max_wait_ms=50
-    )
+    consumer = new_consumer(kafka, security, enable_auto_commit=False, fetch_max_wait_ms=50)
     await consumer.start()
     try:
         if EPOCHS not in await consumer.topics():

@@ -46,7 +46,8 @@ class SpoolTarget:
     """Where a spool's events are sent, and how.
 
     `linger_s`: most seconds that a frame waits for more events. `client_id`: for the broker's
-    quotas.
+    quotas. `profile`: name of the connection's security, "" for plain text; secrets are never
+    written here.
     """
 
     kafka: str
@@ -55,6 +56,7 @@ class SpoolTarget:
     compression: Compression | None = None
     scrub: Scrubbing = field(default_factory=Scrubbing)
     client_id: str = CLIENT_ID
+    profile: str = ""
 
 
 def described_target(described: Mapping[str, Any]) -> SpoolTarget:
@@ -66,6 +68,7 @@ def described_target(described: Mapping[str, Any]) -> SpoolTarget:
         described.get("compression"),
         read_scrubbing(described.get("scrub", {})),
         str(described.get("client_id", CLIENT_ID)),
+        str(described.get("profile", "")),
     )
 
 

@@ -37,7 +37,9 @@ async def check_broker(kafka: str) -> tuple[list[Finding], LogTopics | None]:
         states = await describe_topics(kafka, [topic.name for topic in TOPICS])
         settings = await topic_settings(kafka, states)
     except BrokerUnreachable as error:
-        remedy = "check that a Kafka broker without TLS listens there"
+        remedy = (
+            error.trouble.remedy if error.trouble else "check that a Kafka broker listens there"
+        )
         return [Finding("kafka", ERROR, f"{kafka}: {short_error(error)}", remedy)], None
     found = [Finding("kafka", OK, f"{kafka} answers")]
     found += check_topics(states, settings)

@@ -1,0 +1,1 @@
+"""How to reach each service securely: one description of TLS and login, for every client."""

@@ -1,0 +1,130 @@
+"""Explains why a broker cannot be used: certificates, logins, protocols. Pure."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+from headstart.connections.kafka_connections import FailedConnection, failed_connection
+from headstart.connections.kafka_security import PLAINTEXT, PROTOCOLS, variable
+from headstart.connections.secret import UnusableSecurity
+from headstart.connections.trouble import Trouble
+
+_CLOSED: Final = (KafkaConnectionError, ConnectionError, asyncio.IncompleteReadError)
+
+
+_PROTOCOL: Final = variable("security_protocol")
+_CA: Final = variable("ssl_ca")
+_CERT: Final = f"{variable('ssl_cert')} and {variable('ssl_key')}"
+_EXPIRED, _NOT_YET, _HOST, _ADDRESS = 10, 9, 62, 64
+"""OpenSSL's codes of a failed verification (x509_vfy.h)."""
+
+
+def kafka_trouble(kafka: str, cause: BaseException) -> Trouble | None:
+    """Return the problem of a connection to `kafka`; None: probably no broker is running.
+
+    `cause`: the error of the client; that of its last connection says more.
+    """
+    if isinstance(cause, UnusableSecurity):
+        return Trouble(str(cause), "correct this setting")
+    failed = failed_connection(kafka)
+    if failed is None:
+        return None
+    error = failed.error
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _of_certificate(error)
+    if isinstance(error, ssl.SSLError):
+        return _of_handshake(str(error.reason or error), failed)
+    return _of_login(error, failed) or _of_closed(error, failed)
+
+
+def _of_certificate(error: ssl.SSLCertVerificationError) -> Trouble:
+    if error.verify_code == _EXPIRED:
+        return Trouble(
+            "the certificate of the broker, or of its CA, has expired",
+            "renew it on the broker (and check the clock of this machine)",
+        )
+    if error.verify_code == _NOT_YET:
+        return Trouble("its certificate is not valid yet", "check the clock of this machine")
+    if error.verify_code in (_HOST, _ADDRESS):
+        return Trouble(
+            "its certificate is for another host name",
+            "use a name that is in it, or, if the network is trusted, set "
+            f"{variable('ssl_check_hostname')}=false",
+        )
+    return Trouble(
+        "its certificate is not signed by a trusted CA", f"name the CA's PEM file in {_CA}"
+    )
+
+
+def _of_handshake(reason: str, failed: FailedConnection) -> Trouble:
+    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason or "PACKET_LENGTH" in reason:
+        return Trouble(
+            f"it does not speak TLS, and {_PROTOCOL} is {failed.protocol}",
+            f"use the port of its TLS listener, or set {_PROTOCOL}=PLAINTEXT or SASL_PLAINTEXT",
+        )
+    if "CERTIFICATE_REQUIRED" in reason or not failed.has_certificate:
+        return _wants_certificate(failed)
+    if "EXPIRED" in reason:
+        return Trouble("the certificate of this client has expired", f"renew it: {_CERT}")
+    return Trouble(
+        f"it refuses the certificate of this client ({reason})",
+        f"use one that a CA of the broker has signed: {_CERT}",
+    )
+
+
+def _wants_certificate(failed: FailedConnection) -> Trouble:
+    if failed.has_certificate:
+        return Trouble(
+            "it refuses the certificate of this client",
+            f"use one that a CA of the broker has signed, and that has not expired: {_CERT}",
+        )
+    return Trouble("it wants a certificate of this client", f"name it: {_CERT}")
+
+
+def _of_login(error: BaseException, failed: FailedConnection) -> Trouble | None:
+    if isinstance(error, SaslAuthenticationFailed):
+        return Trouble(
+            f"it refuses the login by {failed.mechanism}",
+            f"correct {variable('sasl_username')} and {variable('sasl_password')}, or use another "
+            f"{variable('sasl_mechanism')}",
+        )
+    if isinstance(error, UnsupportedSaslMechanismError):
+        _, _, offered = str(error).partition("Enabled mechanisms are: ")
+        return Trouble(
+            f"it does not offer the login {failed.mechanism}",
+            f"set {variable('sasl_mechanism')} to one that it offers"
+            + (f": {offered}" if offered else ""),
+        )
+    if isinstance(error, IllegalSaslStateError):
+        return Trouble(
+            "it wants no login at this port",
+            f"set {_PROTOCOL} to SSL or PLAINTEXT, or use the port of its SASL listener",
+        )
+    if isinstance(error, KafkaConnectionError) and "token endpoint" in str(error):
+        return Trouble(str(error).partition(": ")[2], "correct HEADSTART_KAFKA_OAUTH_...")
+    return None
+
+
+def _of_closed(error: BaseException, failed: FailedConnection) -> Trouble | None:
+    """Return the problem of a connection that was accepted, and closed without an answer."""
+    if not isinstance(error, _CLOSED) or isinstance(error, ConnectionRefusedError):
+        return None
+    if failed.protocol in (PLAINTEXT, "SASL_PLAINTEXT"):
+        others = " or ".join(name for name in PROTOCOLS if name not in (PLAINTEXT, failed.protocol))
+        return Trouble(
+            "it closes the connection without an answer, as a TLS listener, or one that wants a "
+            f"login, does ({_PROTOCOL} is {failed.protocol})",
+            f"set {_PROTOCOL} to {others}",
+        )
+    if isinstance(error, KafkaConnectionError):  # after the handshake, as TLS 1.3 does
+        return _wants_certificate(failed)
+    return _of_handshake("WRONG_VERSION_NUMBER", failed)

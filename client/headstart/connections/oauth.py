@@ -1,0 +1,86 @@
+"""Fetches OAuth tokens for Kafka by client credentials (RFC 6749, section 4.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, Final
+
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaConnectionError
+
+from headstart.connections.kafka_security import KafkaSecurity
+from headstart.connections.secret import UnusableSecurity
+from headstart.connections.tls import loaded_context
+
+_TIMEOUT_S: Final = 10.0
+_SPARE_S: Final = 30.0
+"""A token that expires within this is replaced."""
+
+
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """Gives aiokafka a token at each connection; keeps one until shortly before it expires.
+
+    Brokers end a connection when its token expires; the next connection asks again.
+    """
+
+    def __init__(self, security: KafkaSecurity) -> None:
+        """`security`: names endpoint, client and scope. The secret is read for each token."""
+        self._security = security
+        self._token, self._until = "", 0.0
+
+    async def token(self) -> str:
+        """Return a token. Raises `KafkaConnectionError`, so that the connection is tried again."""
+        if time.monotonic() >= self._until:
+            try:
+                answer = await asyncio.to_thread(_fetch, self._security)
+                self._token = str(answer["access_token"])
+                lifetime_s = float(answer.get("expires_in", 60))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise KafkaConnectionError(_reason(self._security, error)) from None
+            self._until = time.monotonic() + max(0.0, min(lifetime_s - _SPARE_S, lifetime_s * 0.8))
+        return self._token
+
+
+def _fetch(security: KafkaSecurity) -> dict[str, Any]:
+    """Return the endpoint's answer."""
+    secret = security.client_secret.read()
+    form = {"grant_type": "client_credentials"}
+    if security.scope:
+        form["scope"] = security.scope
+    login = f"{urllib.parse.quote(security.client_id)}:{urllib.parse.quote(secret)}"
+    request = urllib.request.Request(
+        security.token_url,
+        urllib.parse.urlencode(form).encode(),
+        {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"},
+    )
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=_context(security)) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def _context(security: KafkaSecurity) -> ssl.SSLContext | None:
+    """Return the context for an https endpoint, which a private CA may have signed, too."""
+    if not security.token_url.startswith("https://"):
+        return None
+    context = ssl.create_default_context()
+    if security.ca:
+        loaded_context(security)  # names an unusable file
+        context.load_verify_locations(security.ca)
+    return context
+
+
+def _reason(security: KafkaSecurity, error: Exception) -> str:
+    """Return why there is no token, without the answer, which may contain it."""
+    host = urllib.parse.urlsplit(security.token_url).hostname
+    if isinstance(error, urllib.error.HTTPError):
+        return f"token endpoint {host}: it answered {error.code}"
+    if isinstance(error, UnusableSecurity | urllib.error.URLError):
+        return f"token endpoint {host}: {error}"
+    return f"token endpoint {host}: no usable answer ({type(error).__name__})"

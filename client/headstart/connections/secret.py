@@ -1,0 +1,77 @@
+"""A password or key that is given as a value or in a file, which is read again at every use."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headstart.arguments.checks import InvalidArgument
+from headstart.scrubbing.masking import remember_passwords, remember_secret
+
+
+class UnusableSecurity(InvalidArgument):
+    """Options of TLS or login that cannot be used; the message names the option, no secret."""
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A secret; its `repr` and `str` do not contain it.
+
+    `file`: read at every use, so that a replaced one takes effect with the next connection.
+    `key`: the file is a client.properties, and this is the key of the secret in it.
+    """
+
+    value: str = field(default="", repr=False)
+    file: str = ""
+    key: str = ""
+
+    def __bool__(self) -> bool:
+        """Return whether there is one."""
+        return bool(self.value or self.file)
+
+    def read(self) -> str:
+        """Return the secret, which log lines and messages mask from then on.
+
+        Raises `UnusableSecurity`.
+        """
+        found = self._from_file() if self.file else self.value
+        remember_secret(found)
+        return found
+
+    def _from_file(self) -> str:
+        if self.key:
+            from headstart.connections.properties import secret_in
+
+            return secret_in(Path(self.file), self.key)
+        return read_secret_file(Path(self.file))
+
+
+def secret_variable(name: str) -> str | None:
+    """Return the variable `name`, else the content of the file that `name`_FILE names.
+
+    None if neither is set. Raises `UnusableSecurity`.
+    """
+    if value := os.environ.get(name):
+        return value
+    path = os.environ.get(f"{name}_FILE")
+    if not path:
+        return None
+    found = read_secret_file(Path(path))
+    if "://" in found:  # of an address only the password is secret
+        remember_passwords(found)
+    else:
+        remember_secret(found)
+    return found
+
+
+def read_secret_file(path: Path) -> str:
+    """Return the content of a file without its last line break. Raises `UnusableSecurity`."""
+    try:
+        found = path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UnusableSecurity(f"the secret's file {path} cannot be read: {reason}") from None
+    if not found:
+        raise UnusableSecurity(f"the secret's file {path} is empty")
+    return found

@@ -1,0 +1,62 @@
+"""Reads settings from files that variables name, and Kafka's security from bare variables.
+
+`HEADSTART_POSTGRES_FILE` names a file with the value of HEADSTART_POSTGRES: an orchestrator's
+mounted secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import Final
+
+from headstart.connections.kafka_security import OPTIONS
+from headstart.connections.secret import UnusableSecurity, secret_variable
+
+_PREFIX: Final = "HEADSTART_"
+FROM_FILES: Final = ("postgres", "redis", "operators_key", "embedding_key")
+"""Settings that may hold a secret, and whose variable with _FILE appended is read. Kafka's have
+settings of their own, because their files are read again for each connection."""
+
+
+def secret_files(settings: Collection[str]) -> dict[str, str]:
+    """Return the values in the files that variables name, by setting.
+
+    The variable itself precedes. Raises `UnusableSecurity`.
+    """
+    found: dict[str, str] = {}
+    for name in FROM_FILES:
+        if name in settings and f"{_PREFIX}{name.upper()}" not in os.environ:
+            value = secret_variable(f"{_PREFIX}{name.upper()}")
+            if value is not None:
+                found[name] = value
+    return found
+
+
+def comes_from_file(setting: str, value: str) -> bool:
+    """Return whether a file holds this value: a child process reads it there itself."""
+    try:
+        return secret_files([setting]).get(setting) == value
+    except UnusableSecurity:
+        return False
+
+
+def variable_of(setting: str) -> str:
+    """Return the variable that gives a setting, with _FILE if it names a file."""
+    name = f"{_PREFIX}{setting.upper()}"
+    return name if name in os.environ or setting not in FROM_FILES else f"{name}_FILE"
+
+
+def bare_kafka(known: Collection[str]) -> dict[str, str]:
+    """Return Kafka's security from variables such as KAFKA_SASL_USERNAME, except settings `known`.
+
+    A secret is left out, too, if its file is known, and the reverse.
+    """
+    found: dict[str, str] = {}
+    for option in OPTIONS:
+        setting = f"kafka_{option}"
+        other = setting.removesuffix("_file") if setting.endswith("_file") else f"{setting}_file"
+        value = os.environ.get(setting.upper())
+        if value and setting not in known and other not in known:
+            found[setting] = value
+    return found

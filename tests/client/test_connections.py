@@ -1,0 +1,130 @@
+"""What describes a Kafka connection: files, variables, names in spools; without a broker."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from headstart.connections.kafka_connections import client_options
+from headstart.connections.kafka_security import UNSECURED, described_security
+from headstart.connections.own_security import security_from_environment, security_of_profile
+from headstart.connections.properties import security_in
+from headstart.connections.secret import Secret, UnusableSecurity
+
+CANARY = "canary-secret-value"
+ROOT = Path(__file__).parents[2]
+FACTORIES = {
+    "client/headstart/connections/kafka_connections.py",
+    "topics/kafka/admin.py",  # of AIOKafkaAdminClient, with `client_options`
+}
+_MADE = re.compile(
+    r"AIOKafka(?:Consumer|Producer|AdminClient|Client)\(|(?<!_)\bcreate_conn\(|bootstrap_servers="
+)
+
+
+def test_no_other_place_makes_a_client() -> None:
+    packages = ("agents", "cli", "client", "console", "demo", "deploy", "memory", "replay",
+                "settings", "sinks", "topics")  # fmt: skip
+    made = {
+        str(path.relative_to(ROOT))
+        for package in packages
+        for path in (ROOT / package).rglob("*.py")
+        if _MADE.search(path.read_text())
+    }
+    assert made == FACTORIES
+
+
+@pytest.mark.parametrize(
+    ("options", "protocol"),
+    [
+        ({}, "PLAINTEXT"),
+        ({"ssl_ca": "ca.pem"}, "SSL"),
+        ({"sasl_mechanism": "plain", "sasl_username": "u", "sasl_password": CANARY}, "SASL_SSL"),
+        ({"security_protocol": "PLAINTEXT", "sasl_username": "u"}, "PLAINTEXT"),
+    ],
+)
+def test_the_protocol_follows_from_the_options(options: dict[str, str], protocol: str) -> None:
+    security = described_security(options)
+    assert security.protocol == protocol
+    assert CANARY not in repr(security)
+    assert pickle.loads(pickle.dumps(security)) == security
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"security_protocol": "TLS"}, "HEADSTART_KAFKA_SECURITY_PROTOCOL must be"),
+        ({"security_protocol": "SASL_SSL"}, "HEADSTART_KAFKA_SASL_MECHANISM is missing"),
+        ({"sasl_mechanism": "PLAIN", "sasl_username": "u"}, r"SASL_PASSWORD .*_FILE. is missing"),
+        ({"security_protocol": "SSL", "ssl_key": "k"}, "HEADSTART_KAFKA_SSL_CERT is missing"),
+        ({"security_protocol": "SSL", "ssl_check_hostname": "no"}, "must be true or false"),
+        ({"oauth_token_url": "file:///etc", "oauth_client_id": "c", "oauth_client_secret": CANARY},
+         "must be an http or https URL"),
+    ],
+)  # fmt: skip
+def test_incomplete_options_are_refused_by_name(options: dict[str, str], says: str) -> None:
+    with pytest.raises(UnusableSecurity, match=says):
+        described_security(options)
+
+
+def test_plain_text_takes_no_arguments() -> None:
+    assert client_options(UNSECURED) == {}
+
+
+def test_a_file_of_librdkafka_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "! comment\nbootstrap.servers = b:9093\nsecurity.protocol=sasl_ssl\nlinger.ms=5\n"
+        f"sasl.mechanisms=SCRAM-SHA-256\nsasl.username=u\nsasl.password={CANARY}=:x\n"
+        "ssl.ca.location=ca.crt\nssl.endpoint.identification.algorithm=\n"
+    )
+    security = security_in(file)
+    assert (security.mechanism, security.username) == ("SCRAM-SHA-256", "u")
+    assert (security.ca, security.check_hostname) == (str(tmp_path / "ca.crt"), False)
+    assert security.password.read() == f"{CANARY}=:x"
+    assert security.profile == str(file)
+    assert security_of_profile(security.profile) == security
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("ssl.truststore.location=a.jks", "is not PEM"),
+        ("ssl.cipher.suites=X", "ssl.cipher.suites is not supported"),
+        ("enable.ssl.certificate.verification=false", "is refused"),
+        ("nonsense", "line 1: not of the form KEY=VALUE"),
+    ],
+)
+def test_a_file_that_asks_for_more_is_refused(tmp_path: Path, line: str, says: str) -> None:
+    (tmp_path / "c").write_text(f"{line}\n")
+    with pytest.raises(UnusableSecurity, match=says):
+        security_in(tmp_path / "c")
+
+
+def test_variables_with_the_prefix_precede_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text(f"{CANARY}\n")
+    monkeypatch.setenv("KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("KAFKA_SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("KAFKA_SASL_USERNAME", "bare")
+    monkeypatch.setenv("KAFKA_SASL_PASSWORD", "bare-secret")
+    monkeypatch.setenv("HEADSTART_KAFKA_SASL_USERNAME", "ours")
+    monkeypatch.setenv("HEADSTART_KAFKA_SASL_PASSWORD_FILE", str(tmp_path / "password"))
+    found = security_from_environment()
+    assert (found.mechanism, found.username, found.password.read()) == ("PLAIN", "ours", CANARY)
+    assert found.profile == "environment:SASL_SSL:PLAIN:ours"
+
+
+def test_a_shipper_with_another_login_refuses_by_name() -> None:
+    with pytest.raises(UnusableSecurity, match=r"need the Kafka login 'environment:SSL'"):
+        security_of_profile("environment:SSL")
+
+
+def test_an_unreadable_secret_is_named_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(UnusableSecurity, match="absent cannot be read"):
+        Secret(file=str(tmp_path / "absent")).read()
+    assert CANARY not in repr(Secret(CANARY))
