@@ -52,7 +52,7 @@ class RejectedRow(NamedTuple):
 
 OnRefused = Callable[[Sequence[RejectedRow]], Awaitable[None]]
 First = Callable[[AsyncConnection[Any]], Awaitable[Collection[int] | None]]
-"""Called at the beginning of the transaction; returns the positions of lines to leave out, if any."""
+"""Called at the beginning of the transaction; may return the positions of lines to leave out."""
 Last = Callable[[AsyncConnection[Any]], Awaitable[None]]
 """Called when the lines are stored."""
 

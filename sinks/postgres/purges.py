@@ -39,9 +39,8 @@ _ALWAYS: Final = (
     "episodic_events", "episodes", "episodes_of_runs", "count_lists", "episode_vectors",
     "memory_retrievals", "episode_outbox", "assemble_again",
 )  # fmt: skip
-_ONCE: Final = (
-    "memory_profiles", "memory_policies", "threshold_history", "notices", "context_watch",
-)  # fmt: skip
+_HISTORY: Final = ("threshold_history", "notices", "context_watch")
+_ONCE: Final = ("memory_profiles", "memory_policies", *_HISTORY)
 _UNCOUNTED: Final = ("count_lists", "assemble_again")
 _SELECTED: Final = ("episodic_events", "episodes", "episodes_of_runs")
 """Statements that return how many rows they deleted."""
@@ -153,6 +152,15 @@ async def erase(
         table = name.removesuffix("_of_runs")
         counts[table] = counts.get(table, 0) + (row[0] if row else max(0, cursor.rowcount))
     await _mark(connection, purge, given, counts, epoch, offsets or {})
+    return {table: count for table, count in counts.items() if count}
+
+
+async def erase_history(connection: AsyncConnection[Any], purge: Purge) -> dict[str, int]:
+    """Delete what the history worker stored of the subject's contexts; return rows by table."""
+    given = _parameters(purge)
+    counts = {}
+    for name in _HISTORY:
+        counts[name] = max(0, (await connection.execute(_SQL[name], given)).rowcount)
     return {table: count for table, count in counts.items() if count}
 
 
