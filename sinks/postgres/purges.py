@@ -108,8 +108,15 @@ async def remaining_rows(connection: AsyncConnection[Any], purge: Purge) -> dict
 
 
 async def is_known(connection: AsyncConnection[Any], purge: Purge) -> bool:
-    """Return whether this purge, or a later one of its subject, was carried out here."""
-    row = await (await connection.execute(_SQL["known"], _parameters(purge))).fetchone()
+    """Return whether this purge, or a later one of its subject, was carried out here in full.
+
+    That is by the command: the sink carries it out partition by partition.
+    """
+    return await _ask(connection, "known", purge)
+
+
+async def _ask(connection: AsyncConnection[Any], question: str, purge: Purge) -> bool:
+    row = await (await connection.execute(_SQL[question], _parameters(purge))).fetchone()
     return bool(row and row[0])
 
 
@@ -175,7 +182,7 @@ async def _mark(
     """Store the purge, and an audit row if it deleted anything or is new."""
     places = Jsonb({str(partition): offset for partition, offset in offsets.items()})
     more = {"id": purge.id, "rows": sum(counts.values()), "epoch": epoch, "offsets": places}
-    known = await is_known(connection, purge)
+    known = await _ask(connection, "is_marked", purge)
     await connection.execute(_SQL["memory_purges"], {**given, **more})
     if not known or any(counts.values()):
         field, value = subject_name(purge)

@@ -20,7 +20,17 @@ WHERE %(tenants)s::text[] IS NULL OR tenant = ANY (%(tenants)s::text[])
 ORDER BY at, tenant, user_id, session_id, workflow_id
 
 -- name: known
--- Whether the purge of a subject was carried out here before.
+-- Whether the purge of a subject was carried out here before, in all workflow types.
+SELECT EXISTS (
+    SELECT FROM memory_purges
+    WHERE tenant = %(tenant)s AND user_id = coalesce(%(user_id)s, '')
+        AND session_id = coalesce(%(session_id)s, '')
+        AND workflow_id = coalesce(%(workflow_id)s, '')
+        AND erased_at >= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+)
+
+-- name: is_marked
+-- Whether a mark of this purge is there.
 SELECT EXISTS (
     SELECT FROM memory_purges
     WHERE tenant = %(tenant)s AND user_id = coalesce(%(user_id)s, '')
@@ -162,16 +172,19 @@ WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[
 -- The mark by which writers leave out what comes late. Of several purges of a subject the latest
 -- counts, with the runs of all.
 INSERT INTO memory_purges AS old (
-    tenant, user_id, session_id, workflow_id, at, rows, id, runs, epoch, offsets
+    tenant, user_id, session_id, workflow_id, at, rows, id, runs, erased_at, epoch, offsets
 ) VALUES (
     %(tenant)s, coalesce(%(user_id)s, ''), coalesce(%(session_id)s, ''),
     coalesce(%(workflow_id)s, ''), timestamptz 'epoch' + %(at)s * interval '1 millisecond',
-    %(rows)s, %(id)s, %(runs)s, %(epoch)s, %(offsets)s
+    %(rows)s, %(id)s, %(runs)s, CASE WHEN %(types)s::text[] IS NULL
+        THEN timestamptz 'epoch' + %(at)s * interval '1 millisecond' END,
+    %(epoch)s, %(offsets)s
 )
 ON CONFLICT (tenant, user_id, session_id, workflow_id) DO UPDATE SET
     rows = coalesce(old.rows, 0) + excluded.rows,
     at = greatest(old.at, excluded.at),
     id = CASE WHEN excluded.at >= old.at THEN excluded.id ELSE old.id END,
+    erased_at = greatest(old.erased_at, excluded.erased_at),
     runs = ARRAY(SELECT unnest(old.runs) UNION SELECT unnest(excluded.runs) ORDER BY 1),
     epoch = coalesce(excluded.epoch, old.epoch),
     offsets = CASE WHEN excluded.epoch IS NULL THEN old.offsets
