@@ -32,7 +32,10 @@ def purge(
         bool, typer.Option("--status", help="List purges, and what remains of each.")
     ] = False,
     vacuum: Annotated[
-        bool, typer.Option("--vacuum", help="Also remove deleted rows from Postgres' files.")
+        bool,
+        typer.Option(
+            "--vacuum", help="Also vacuum the tables in Postgres, which frees deleted rows."
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report the effect, and send nothing.")
