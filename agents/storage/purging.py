@@ -36,12 +36,24 @@ class BatchPurges:
 
     async def begin(self, connection: AsyncConnection[Any]) -> Collection[int]:
         """Lock the tenants of the batch; return the positions of lines that were purged before."""
-        tenants = {line.split(b"\t", 2)[1].decode() for line in self._batch.lines}
+        tenants = self._tenants()
         alone = {each.purge.tenant for each in self._batch.purges}
         if not tenants and not alone:
             return ()
         await lock_tenants(connection, tenants, alone)
         return self._covered(await read_purges(connection, tenants)) if tenants else ()
+
+    def _tenants(self) -> set[str]:
+        """Return the tenants of the lines; the few that are escaped are read from the JSON."""
+        found, escaped = set(), set()
+        for place, line in enumerate(self._batch.lines):
+            name = line.split(b"\t", 2)[1]
+            if b"\\" in name:
+                escaped.add(place)
+            else:
+                found.add(name)
+        subjects = (subject_of(self._batch.records[place]) for place in escaped)
+        return {name.decode() for name in found} | {each.tenant for each in subjects if each}
 
     def _covered(self, stored: list[StoredPurge]) -> set[int]:
         if not stored:

@@ -7,14 +7,17 @@ from typing import Any
 
 import msgspec
 
-from replay.purge.run import PurgeServices, not_passed
+from replay.purge.run import PurgeServices, not_passed, worker_offsets
 from sinks.postgres.purges import StoredPurge, purge_counts, read_purges, remaining_rows
 from sinks.postgres.reading import reading_postgres
 from topics.catalogue import (
     CHANGELOG,
     COMMANDS,
     DEAD_LETTERS,
+    DECISIONS,
+    EPISODES_GROUP,
     EVENTS,
+    MODELS,
     NOTICES,
     THRESHOLDS,
 )
@@ -62,11 +65,12 @@ async def receipts(services: PurgeServices, tenant: str | None = None) -> list[P
     names = [EVENTS.name, DEAD_LETTERS.name, NOTICES.name]
     states = await describe_topics(services.kafka, names)
     settings = await topic_settings(services.kafka, names)
+    reached = await worker_offsets(services, epoch)
     async with reading_postgres(services.postgres) as connection:
         stored = await read_purges(connection, None if tenant is None else [tenant])
         found = []
         for each in stored:
-            waiting = await _waiting(services, epoch, each)
+            waiting = _waiting(reached, epoch, each)
             field, value = subject_name(each.purge)
             found.append(
                 PurgeReceipt(
@@ -84,16 +88,16 @@ async def receipts(services: PurgeServices, tenant: str | None = None) -> list[P
     return found
 
 
-async def _waiting(
-    services: PurgeServices, epoch: Epoch, stored: StoredPurge
+def _waiting(
+    reached: Mapping[str, Mapping[int, int]], epoch: Epoch, stored: StoredPurge
 ) -> dict[str, list[int]]:
     """Return the partitions in which a worker has not applied a purge yet, by group."""
     if stored.epoch not in (None, epoch.number):
         return {}  # of an earlier log
     unseen = [n for n in range(epoch.partitions) if n not in stored.offsets]
-    waiting = await not_passed(services, epoch, stored.offsets)
+    waiting = not_passed(reached, stored.offsets)
     if unseen:  # the sink notes the offset when it comes to the record
-        waiting = {"headstart-episodes": unseen, **waiting}
+        waiting = {**waiting, EPISODES_GROUP: unseen}
     return waiting
 
 
@@ -141,6 +145,10 @@ _ELSEWHERE = [
         "thresholds of contexts that several users share",
         "what the subject taught them, as counts and weights; `headstart rebuild` learns them "
         "again without it, from the part of the log that is left",
+    ),
+    Remainder(
+        f"{DECISIONS.name}, {MODELS.name}",
+        "shared models of next calls, learned from hashes: `headstart predict reset`",
     ),
     Remainder(
         "files of Postgres",

@@ -170,7 +170,7 @@ async def wait_for_workers(
     """Wait until sink and threshold worker have passed offsets; return where they have not."""
     begun = said = time.monotonic()
     while True:
-        waiting = await not_passed(services, epoch, offsets)
+        waiting = not_passed(await worker_offsets(services, epoch), offsets)
         now = time.monotonic()
         if not waiting or now - begun >= patience_s:
             return waiting
@@ -181,15 +181,20 @@ async def wait_for_workers(
         await asyncio.sleep(_LOOK_S)
 
 
-async def not_passed(
-    services: PurgeServices, epoch: Epoch, offsets: Mapping[int, int]
-) -> dict[str, list[int]]:
-    """Return the partitions in which a worker has not reached an offset yet, by group."""
+async def worker_offsets(services: PurgeServices, epoch: Epoch) -> dict[str, dict[int, int]]:
+    """Return the next offset of event sink and threshold worker by partition, by group."""
     async with reading_postgres(services.postgres) as connection:
         stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
     learned = await read_next_offsets(services.kafka, epoch.number)
+    return {EPISODES_GROUP: stored, THRESHOLDS_GROUP: learned}
+
+
+def not_passed(
+    reached: Mapping[str, Mapping[int, int]], offsets: Mapping[int, int]
+) -> dict[str, list[int]]:
+    """Return the partitions in which a group has not passed an offset yet, by group."""
     found = {
-        group: [n for n, offset in sorted(offsets.items()) if reached.get(n, 0) <= offset]
-        for group, reached in ((EPISODES_GROUP, stored), (THRESHOLDS_GROUP, learned))
+        group: [n for n, offset in sorted(offsets.items()) if of_group.get(n, 0) <= offset]
+        for group, of_group in reached.items()
     }
     return {group: partitions for group, partitions in found.items() if partitions}
