@@ -130,7 +130,7 @@ def test_a_user_is_erased_and_does_not_come_back(
 
     emit(agent_run(tenant, "u1", "late", CANARY, timestamp=receipt["at"] - 1))
     emit(agent_run(tenant, "u1", "new", "written after the purge"))
-    stored.until(lambda: episodes(stored) == ["nobody", "new", "other"])
+    stored.until(lambda: episodes(stored) == ["new", "nobody", "other"])
     assert CANARY not in database(stored)
 
 
