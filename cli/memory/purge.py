@@ -57,9 +57,8 @@ def purge(
     `--status` shows what remains, where and until when; `headstart verify --purged` checks it.
     Exit code 1: nothing matches, or workers have not carried it out within --wait seconds.
 
-    Examples: headstart memory purge --tenant acme --user u7 --dry-run;
-    headstart memory purge --tenant acme --user u7 --yes --json;
-    headstart memory purge --status --tenant acme
+    Examples: headstart memory purge --tenant acme --user u7 --dry-run; headstart memory purge
+    --tenant acme --user u7 --yes --json; headstart memory purge --status --tenant acme
     """
     from cli.support.identifiers import require_names
 
