@@ -72,7 +72,7 @@ async def _assemble(target: StepTarget, limit: int, debounce_s: float) -> StepRe
     known = await known_times(connection, runs)
     episodes = []
     async for run, workflow_type, found in run_events(connection, _cover(runs, known)):
-        if events := not_purged(run.tenant, found, purges):
+        if events := not_purged(run.tenant, run.workflow_id, found, purges):
             episodes.append(assemble(run.tenant, workflow_type, run.workflow_id, events))
     stored = await store_episodes(connection, episodes, known)
     missing = await _embed(target, stored.written, known)

@@ -23,7 +23,12 @@ from agents.storage.notice_outbox import NoticeOutbox
 from agents.storage.transactions import SinkSpec, TransactionWriter
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import Slice
-from processing.records.sink_lines import SinkBatch, unpack_events, unpack_thresholds
+from processing.records.sink_lines import (
+    SinkBatch,
+    unpack_events,
+    unpack_thresholds,
+    until_purge,
+)
 from sinks.postgres.episodes import EpisodeSink, EventOnlySink
 from sinks.postgres.history import HistorySink
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
@@ -42,8 +47,8 @@ DRAIN_S: Final = 3.0
 """How long the transaction in flight, and one after it, may take when partitions are revoked."""
 
 
-EPISODES = SinkSpec(EPISODES_GROUP, EVENTS.name, EpisodeSink, unpack_events)
-EVENTS_ONLY = SinkSpec(EPISODES_GROUP, EVENTS.name, EventOnlySink, unpack_events)
+EPISODES = SinkSpec(EPISODES_GROUP, EVENTS.name, EpisodeSink, unpack_events, purges=True)
+EVENTS_ONLY = SinkSpec(EPISODES_GROUP, EVENTS.name, EventOnlySink, unpack_events, purges=True)
 """Without the outbox of the memory."""
 HISTORY = SinkSpec(HISTORY_GROUP, THRESHOLDS.name, HistorySink, unpack_thresholds)
 
@@ -155,15 +160,19 @@ class StorageAgent:
     async def _unpack(
         self, batches: list[tuple[TP, RecordBatch]]
     ) -> AsyncIterator[tuple[list[Slice], SinkBatch]]:
-        """Yield parts to be stored together: all, unless very many records are refused."""
+        """Yield parts to be stored together: all, unless a purge comes or many are refused."""
         spec, parts, unpacked = self._spec, list[Slice](), SinkBatch()
         for _tp, batch in batches:
             taken = begin = 0
             while begin < len(batch):
-                run = batch.run(begin)
+                run, purge = batch.run(begin), None
+                if spec.purges:
+                    run, purge = until_purge(batch, run, self._config.rules.operators_key)
+                if purge is not None:
+                    unpacked.purges.append(purge)
                 unpacked.add(batch, run, spec.unpack, spec.sink.encode, spec.group)
                 begin = run.stop
-                if len(unpacked.dead_letters) >= MAX_DEAD_LETTERS:
+                if purge is not None or len(unpacked.dead_letters) >= MAX_DEAD_LETTERS:
                     yield [*parts, Slice(batch, taken, begin)], unpacked
                     parts, unpacked, taken = [], SinkBatch(), begin
                 await asyncio.sleep(0)  # let the transaction in flight proceed

@@ -12,11 +12,12 @@ import structlog
 
 from agents.config import WorkerConfig
 from agents.health.metrics import WorkerCounts
-from agents.storage.notice_detection import NoticeDetector
+from agents.storage.notice_detection import BatchNotices, NoticeDetector
 from agents.storage.notice_outbox import NoticeOutbox
+from agents.storage.purging import BatchPurges
 from processing.records.sink_lines import SinkBatch, Unpack
 from sinks.connections import PostgresUnreachable
-from sinks.postgres.batch_writer import BatchWriter, OnRefused
+from sinks.postgres.batch_writer import BatchWriter, First, Last, OnRefused
 from sinks.postgres.permissions import REFUSED, PermissionMissing
 from topics.epoch import Epoch
 
@@ -41,6 +42,8 @@ class SinkSpec:
     topic: str
     sink: type[BatchWriter]
     unpack: Unpack
+    purges: bool = False
+    """Whether purges are carried out in it."""
 
 
 class TransactionWriter:
@@ -56,7 +59,7 @@ class TransactionWriter:
         outbox: NoticeOutbox | None,
     ) -> None:
         """`notices`, `outbox`: find and send notices of what is stored; the history sink's."""
-        self._spec, self._postgres, self._epoch = spec, config.postgres, epoch.number
+        self._spec, self._postgres, self._epoch = spec, config.postgres, epoch
         self._counts, self._notices, self._outbox = counts, notices, outbox
         self._sink: BatchWriter | None = None
         self.retrying = False
@@ -65,7 +68,7 @@ class TransactionWriter:
     async def next_offsets(self) -> Mapping[int, int]:
         """Return by partition where the last transaction ended. Raises `PostgresUnreachable`."""
         sink = await self._open()
-        return await sink.next_offsets(self._spec.topic, self._epoch)
+        return await sink.next_offsets(self._spec.topic, self._epoch.number)
 
     async def store(
         self, unpacked: SinkBatch, offsets: Mapping[int, int], on_refused: OnRefused
@@ -77,6 +80,7 @@ class TransactionWriter:
         """
         attempt = 0
         notices = None if self._notices is None else self._notices.of_batch(unpacked, offsets)
+        first, last = self._hooks(unpacked, notices)
         while True:
             try:
                 sink = await self._open()
@@ -84,9 +88,10 @@ class TransactionWriter:
                     unpacked.lines,
                     offsets,
                     topic=self._spec.topic,
-                    epoch=self._epoch,
+                    epoch=self._epoch.number,
                     on_refused=on_refused,
-                    first=None if notices is None else notices.add,
+                    first=first,
+                    last=last,
                 )
             except _AWAY as error:
                 if attempt == 0:
@@ -105,6 +110,17 @@ class TransactionWriter:
         if notices is not None and self._outbox is not None and (found := notices.committed()):
             self._counts.notices += found
             self._outbox.wake()
+
+    def _hooks(
+        self, unpacked: SinkBatch, notices: BatchNotices | None
+    ) -> tuple[First | None, Last | None]:
+        """Return what else is done in the transaction of a batch, before and after its lines."""
+        if notices is not None:
+            return notices.add, None
+        if not self._spec.purges:
+            return None, None
+        purges = BatchPurges(unpacked, self._epoch)
+        return purges.begin, purges.end
 
     async def _open(self) -> BatchWriter:
         if self._sink is None:

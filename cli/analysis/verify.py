@@ -14,6 +14,7 @@ from cli.support.targets import require_own_log
 
 if TYPE_CHECKING:
     from replay.verify.verify import Verified
+    from settings import Settings
 
 
 def verify(
@@ -27,6 +28,10 @@ def verify(
             "them."
         ),
     ] = False,
+    purged: Annotated[
+        bool,
+        typer.Option("--purged", help="Only check that nothing of what was purged is left."),
+    ] = False,
     *,
     options: LearnerOptions,
     json: Json = False,
@@ -34,10 +39,11 @@ def verify(
     """Replay the log through the learner and compare with the table, Redis and Postgres.
 
     Rows are compared bit by bit; missing, extra and differing ones are listed. Exit code 0: all
-    agree; 1: they do not. It only reads, and joins no consumer group.
+    agree; 1: they do not. It only reads, and joins no consumer group. `--purged` looks for purged
+    events in Postgres and purged contexts in Redis, and counts what the log still has of them.
 
-    Examples: headstart verify; headstart verify --snapshot nightly.gz --json, where the log is cut
-    and `headstart thresholds snapshot nightly.gz` was run in time.
+    Examples: headstart verify; headstart verify --purged; headstart verify --snapshot nightly.gz
+    --json, where the log is cut and `headstart thresholds snapshot nightly.gz` was run in time.
     """
     from replay.log.snapshots import read_snapshot
     from replay.verify.verify import VerifyConfig
@@ -46,6 +52,9 @@ def verify(
 
     reading = options.load()
     settings = reading.settings
+    if purged:
+        _purged(settings, json=json)
+        return
     config = VerifyConfig(
         kafka=settings.kafka,
         postgres=settings.postgres,
@@ -58,6 +67,31 @@ def verify(
     found = asyncio.run(run(config, echo))
     _show(found, json=json)
     if not found.findings.ok:
+        raise typer.Exit(1)
+
+
+def _purged(settings: Settings, *, json: bool) -> None:
+    from replay.verify.purged import check_purged
+    from settings import operators_key
+
+    check = asyncio.run(
+        check_purged(settings.kafka, settings.postgres, settings.redis, operators_key(settings))
+    )
+    findings = check.findings
+    for each in findings.named:
+        echo(", ".join(f"{name} {value}" for name, value in each.items()))
+    figures = {
+        "purges": check.purges,
+        "covered_events": check.covered_events,
+        "covered_bytes": check.covered_bytes,
+    }
+    if json:
+        show_json({**figures, "ok": findings.ok, "counts": dict(findings.counts),
+                   "named": findings.named})  # fmt: skip
+    else:
+        show_table(("what", "count"), [*figures.items(), *findings.counts.items()])
+        echo("nothing is left outside the log" if findings.ok else "something is left: see above")
+    if not findings.ok:
         raise typer.Exit(1)
 
 

@@ -151,8 +151,9 @@ def open_source(
 
     if source == "broker" and not outcomes:
         from replay.sources.broker import BrokerSource
+        from settings import operators_key
 
-        return BrokerSource(settings.kafka, reading)
+        return BrokerSource(settings.kafka, reading, operators_key(settings))
     history: PredictionSource
     if source == "archive" and not outcomes:
         from replay.sources.archive import ArchiveSource

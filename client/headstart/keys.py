@@ -84,9 +84,14 @@ def context_paths(
         value = level_value(lookup(level))
         if value is None:
             continue
-        path = f"{path}/{level.translate(_ESCAPES)}={value.translate(_ESCAPES)}"
+        path = f"{path}/{context_part(level, value)}"
         paths.append(path)
     return tuple(paths)
+
+
+def context_part(level: str, value: str) -> str:
+    """Return the part that a level's value is in context paths: `user_id=u7`."""
+    return f"{level.translate(_ESCAPES)}={value.translate(_ESCAPES)}"
 
 
 def level_value(value: object) -> str | None:

@@ -21,6 +21,7 @@ from memory.store.vectors import (
     use_model,
     without_vector,
 )
+from topics.control.purges import EventSubject
 
 _ATTEMPTS: Final = 5
 
@@ -47,8 +48,12 @@ async def _import(connection: AsyncConnection[Any], episodes: Sequence[Episode])
         wanted = [
             each
             for each in episodes
-            if each.ended
-            > max(purges.get((each.tenant, user), -1) for user in ("", each.user_id or ""))
+            if not purges.covers(
+                EventSubject(
+                    each.tenant, each.workflow_id, each.ended, each.user_id, each.session_id
+                ),
+                0,
+            )
         ]
         runs = [TouchedRun(each.tenant, each.workflow_id, 0, 0) for each in wanted]
         known = await known_times(connection, runs)

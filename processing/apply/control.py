@@ -14,12 +14,14 @@ from topics.control.messages import (
     Control,
     Downweight,
     LearnerChoice,
+    Purge,
     Rebuild,
     Reset,
     Seed,
     Staged,
     refuse_misplaced,
 )
+from topics.control.purges import context_matcher
 
 
 class ControlApplier:
@@ -43,8 +45,8 @@ class ControlApplier:
         Raises `ValueError`, with nothing changed.
         """
         if self._outcomes is not None and not isinstance(control, Clock):
-            if isinstance(control, Reset):
-                self._reset(control, offset)
+            if isinstance(control, Reset | Purge):
+                self._forget(control, offset)
             return None
         refuse_misplaced(control, self._partition)
         state = self._state
@@ -53,8 +55,8 @@ class ControlApplier:
         if isinstance(control, LearnerChoice):
             if state.assignments.apply(control, offset):
                 state.contexts.clear_paths()
-        elif isinstance(control, Reset):
-            self._reset(control, offset)
+        elif isinstance(control, Reset | Purge):
+            self._forget(control, offset)
         elif isinstance(control, Seed):
             self._seed(control, offset)
         elif isinstance(control, Clock):
@@ -67,16 +69,20 @@ class ControlApplier:
             state.defaults.apply(control, offset)
         return None
 
-    def _reset(self, reset: Reset, offset: int) -> None:
+    def _forget(self, record: Reset | Purge, offset: int) -> None:
+        """Delete the contexts that match a reset, or that have the subject of a purge in them."""
         state = self._state
-        if not state.resets_and_seeds.new(reset):
+        if not state.resets_and_seeds.new(record):
             return
-        holds = matcher(reset.pattern, reset.tenant)
+        if isinstance(record, Purge):
+            holds = context_matcher(record)
+        else:
+            holds = matcher(record.pattern, record.tenant)
         if self._outcomes is None:
             state.row.forgotten += state.contexts.forget(holds, offset)
         else:
             self._outcomes.reset(holds)
-        state.resets_and_seeds.note(reset, offset)
+        state.resets_and_seeds.note(record, offset)
 
     def _seed(self, seed: Seed, offset: int) -> None:
         state = self._state

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from processing.records.batch import RecordBatch
+from processing.control.messages import read_control
+from processing.records.batch import Headers, RecordBatch
 from processing.records.dead_letters import DeadLetter, dead_letter
 from processing.records.decode import Rejection, decode_record, decode_records, split_frame
 from processing.records.dlq_limits import Slice
 from processing.records.headers import is_for_group
+from topics.control.messages import Purge, is_control
 from topics.kafka.limits import WholeBytes
 
 Unpack = Callable[
@@ -22,6 +25,14 @@ Encode = Callable[[Sequence[bytes]], Sequence[bytes]]
 """Takes that JSON; returns the sink's lines. Raises `ValueError` where one cannot be stored."""
 
 
+class PartitionPurge(NamedTuple):
+    """A purge that a sink has come to, and where."""
+
+    purge: Purge
+    partition: int
+    offset: int
+
+
 @dataclass
 class SinkBatch:
     """The lines of some batches in order, each with its JSON, batch and position."""
@@ -30,6 +41,8 @@ class SinkBatch:
     records: list[bytes] = field(default_factory=list)
     sources: list[tuple[RecordBatch, int]] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
+    purges: list[PartitionPurge] = field(default_factory=list)
+    """Purges that take effect after these lines."""
 
     def add(
         self, batch: RecordBatch, run: range, unpack: Unpack, encode: Encode, group: str
@@ -85,7 +98,9 @@ class SinkBatch:
                     yield [*slices, Slice(batch, taken, position + 1)], self._piece(begun, end)
                     slices, begun, taken = [], end, position + 1
             slices.append(Slice(batch, taken, last))
-        yield slices, self._piece(begun, end)
+        rest = self._piece(begun, end)
+        rest.purges = self.purges
+        yield slices, rest
 
     def _piece(self, begin: int, end: int) -> SinkBatch:
         lines, records = self.lines[begin:end], self.records[begin:end]
@@ -95,6 +110,36 @@ class SinkBatch:
         """Return the dead letter of a line that the database rejected."""
         batch, position = self.sources[index]
         return dead_letter(batch, position, Rejection(self.records[index], reason, None), group)
+
+
+def until_purge(
+    batch: RecordBatch, run: range, operators_key: bytes | None
+) -> tuple[range, PartitionPurge | None]:
+    """Return a run up to its first purge, which ends it, and that purge; None without one."""
+    if batch.headers:
+        for position in run:
+            headers = batch.headers.get(batch.offsets[position])
+            if headers and (purge := purge_at(batch, position, headers, operators_key)):
+                placed = PartitionPurge(purge, batch.partition, batch.offsets[position])
+                return range(run.start, position + 1), placed
+    return run, None
+
+
+def purge_at(
+    batch: RecordBatch, position: int, headers: Headers, operators_key: bytes | None
+) -> Purge | None:
+    """Return the purge in a record; None if it is no valid one.
+
+    The threshold worker makes a dead letter of an invalid one.
+    """
+    value = batch.values[position] or b""
+    if not is_control(headers) or b'"purge"' not in value:
+        return None
+    try:
+        control = read_control(value, headers, batch.timestamps[position], operators_key)
+    except ValueError:
+        return None
+    return control if isinstance(control, Purge) else None
 
 
 def unpack_events(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,9 +20,11 @@ from processing.config import LearningConfig
 from processing.control.learner_assignments import choice_row
 from processing.control.rebuild_state import BEGUN, DONE, KEY, KEYS, followup_in
 from processing.rebuild import digest_of, feed, staged_parts
+from processing.records.batch import RecordBatch
 from processing.state.rows import CONTEXT, PARTITION_KEY, is_row, version, with_version
 from replay.log.live_table import Rows, live, read_settled
 from replay.log.open_transactions import REMEDY, holding_back
+from replay.log.purges import leave_out_purged, read_log_purges
 from replay.log.replay import LogTruncatedByRetention, read_all
 from replay.log.replayed_partition import EpochPartition, ReplayedPartition
 from replay.log.snapshots import Snapshot
@@ -31,6 +33,7 @@ from replay.verify.row_diff import Findings, compare_rows
 from topics.catalogue import CHANGELOG, EVENTS
 from topics.control.log import send_in_order
 from topics.control.messages import LearnerChoice, Rebuild, Staged
+from topics.control.purges import PartitionPurges
 from topics.epoch import Epoch, read_epoch
 from topics.kafka.admin import TopicState
 from topics.kafka.reader import read_records, topic_state
@@ -77,6 +80,7 @@ class TableReplacement:
         self._config, self._echo = config, echo
         self._epoch = Epoch(0, 0)
         self._fresh: dict[int, ReplayedPartition] = {}
+        self._purges: dict[int, PartitionPurges] = {}
         self._changelog: Mapping[int, int] = {}
         """End offsets of the changelog before anything was sent."""
         self._started: set[int] = set()
@@ -89,6 +93,8 @@ class TableReplacement:
         `RowAhead`.
         """
         self._epoch = await read_epoch(self._config.kafka)
+        key = self._config.rules.operators_key
+        self._purges = await read_log_purges(self._config.kafka, key)
         events = await topic_state(self._config.kafka, EVENTS.name)
         found = TableComparison()
         for place in range(self._epoch.partitions):
@@ -123,7 +129,9 @@ class TableReplacement:
             key, row = choice_row(config.choice, epoch.number)
             rows[key] = row
         at = EpochPartition(place, epoch.partitions, epoch.number)
-        return ReplayedPartition(at, config.rules, rows, skip_rebuild=config.choice is not None)
+        # Rows of an earlier rebuild were learned from what is purged now.
+        skip = config.choice is not None or bool(self._purges[place])
+        return ReplayedPartition(at, config.rules, rows, skip_rebuild=skip)
 
     def _comparable(self, rows: Rows) -> Rows:
         """Return rows without those that must differ if another learner was chosen."""
@@ -134,7 +142,7 @@ class TableReplacement:
         return {key: with_version(row, 0, 0) for key, row in rows.items() if key not in left_out}
 
     async def _advance(self, place: int, fresh: ReplayedPartition, end: int) -> None:
-        read = partial(read_all, self._config.kafka, place)
+        read = partial(self._read, place)
         reported_at = time.monotonic()
         async for batch in read(range(fresh.applied_offset + 1, end)):
             for takeover in fresh.apply(batch):
@@ -142,6 +150,11 @@ class TableReplacement:
             if time.monotonic() > reported_at + _PROGRESS_S:
                 reported_at = time.monotonic()
                 self._echo(f"partition {place}: offset {fresh.applied_offset:,} of {end:,}")
+
+    async def _read(self, place: int, log: range) -> AsyncIterator[RecordBatch]:
+        async for batch in read_all(self._config.kafka, place, log):
+            leave_out_purged(batch, self._purges[place])
+            yield batch
 
     async def send(self, id: str) -> dict[int, int]:
         """Send the new table to the workers; return the offset of its last record by partition.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiokafka import TopicPartition
@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaError
 from headstart.connections.kafka_connections import new_consumer
 from headstart.kafka_producer import BrokerUnreachable
 from processing.records.batch import RecordBatch
+from replay.log.purges import leave_out_purged, read_log_purges
 from replay.log.replay import read_batches
 from replay.predictions.notes import Notes
 from replay.sources.base import (
@@ -37,6 +38,8 @@ class BrokerSource:
 
     kafka: str
     reading: ReadOptions
+    operators_key: bytes | None = field(default=None, repr=False)
+    """That purges must be signed with, where it is set: what they cover is left out."""
     live = True
 
     @property
@@ -68,9 +71,11 @@ class BrokerSource:
             if lost:
                 notes.warnings.append(self._lost(unit, log.start, lost))
             until = self.reading.range.until
+            purges = runner.run(read_log_purges(self.kafka, self.operators_key, {unit: None}))[unit]
             for batch in self._batches(runner, unit, log, notes):
                 if until is not None and batch.timestamps[-1] >= until:
                     _drop_from(batch, until)
+                leave_out_purged(batch, purges)
                 if len(batch):
                     yield batch, (batch.end - log.start) / max(1, len(log))
 

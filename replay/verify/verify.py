@@ -22,6 +22,7 @@ from processing.records.decode import decode_record
 from processing.records.headers import is_for_group
 from processing.state.rows import CONTEXT, decode_context, is_deleted
 from replay.log.live_table import Rows, applied_offset, live, read_settled
+from replay.log.purges import read_log_purges
 from replay.log.replay import replay_partition
 from replay.log.snapshots import Snapshot
 from replay.verify.row_diff import Findings, compare_rows
@@ -35,10 +36,12 @@ from sinks.redis.stored_fields import Field
 from sinks.redis.wrong_fields import WrongField
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS
 from topics.commands.log import read_commands
+from topics.control.purges import EventSubject, PartitionPurges
 from topics.dead_letters.messages import GROUP_HEADER
 from topics.epoch import Epoch, read_epoch
 from topics.kafka.admin import TopicsMissing, TopicState
 from topics.kafka.reader import read_records, topic_state
+from topics.schema.event_structs import EventFields
 
 REDIS_PATIENCE_S: Final = 5.0
 """How long a threshold may be on its way to Redis."""
@@ -89,9 +92,10 @@ async def verify(config: VerifyConfig, echo: Callable[[str], None]) -> Verified:
     found = Verified()
     events = await topic_state(config.kafka, EVENTS.name)
     refused = await _refused(config.kafka)
+    purges = await read_log_purges(config.kafka, config.rules.operators_key)
     async with reading_postgres(config.postgres) as connection:
         stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
-        episodes = _Episodes(connection, stored, refused, found)
+        episodes = _Episodes(connection, stored, refused, purges, found)
         served = ServedTable(epoch)
         try:
             for partition in range(epoch.partitions):
@@ -155,9 +159,10 @@ class _Episodes:
         connection: AsyncConnection[Any],
         stored: Mapping[int, int],
         refused: set[str],
+        purges: Mapping[int, PartitionPurges],
         found: Verified,
     ) -> None:
-        self._connection, self._stored = connection, stored
+        self._connection, self._stored, self._purges = connection, stored, purges
         self._refused, self._found = refused, found
         self._query: asyncio.Task[None] | None = None
 
@@ -172,10 +177,23 @@ class _Episodes:
             events, _refused = decode_record(batch.values[position], batch.timestamps[position])
             self._found.events += len(events)
             if offset < reached:
-                wanted += [(str(each.id), each.tenant, each.timestamp) for each in events]
+                wanted += [
+                    (str(each.id), each.tenant, each.timestamp)
+                    for each in events
+                    if not self._is_purged(batch.partition, each, offset)
+                ]
         await self.finish()
         if wanted:
             self._query = asyncio.create_task(self._look_up(batch.partition, wanted))
+
+    def _is_purged(self, partition: int, event: EventFields, offset: int) -> bool:
+        purges = self._purges[partition]
+        if event.tenant not in purges.tenants:
+            return False
+        subject = EventSubject(
+            event.tenant, event.workflow_id, event.timestamp, event.user_id, event.session_id
+        )
+        return purges.covers(subject, offset)
 
     async def finish(self) -> None:
         """Wait for the query under way. Raises what it raised."""

@@ -9,7 +9,7 @@ record becomes a line; an outbox, if they have one, is written in the same trans
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import psycopg
@@ -51,8 +51,10 @@ class RejectedRow(NamedTuple):
 
 
 OnRefused = Callable[[Sequence[RejectedRow]], Awaitable[None]]
-First = Callable[[AsyncConnection[Any]], Awaitable[None]]
-"""Called at the beginning of the transaction."""
+First = Callable[[AsyncConnection[Any]], Awaitable[Collection[int] | None]]
+"""Called at the beginning of the transaction; may return the positions of lines to leave out."""
+Last = Callable[[AsyncConnection[Any]], Awaitable[None]]
+"""Called when the lines are stored."""
 
 
 class BatchWriter:
@@ -118,22 +120,31 @@ class BatchWriter:
         epoch: int,
         on_refused: OnRefused,
         first: First | None = None,
+        last: Last | None = None,
     ) -> int:
         """Store `lines` and `offsets` (next offset by partition) in one transaction.
 
         Returns the number of new rows. `first` is awaited with the connection at the beginning of
-        the transaction. `on_refused` is awaited before the commit with the rejected rows in order,
-        if there are any. If one of them raises, nothing is stored. Raises `TooManyRejectedRows`.
+        the transaction, `last` when the lines are stored. `on_refused` is awaited before the commit
+        with the rejected rows in order, if there are any. If one of them raises, nothing is stored.
+        Raises `TooManyRejectedRows`.
         """
         refused: list[RejectedRow] = []
         async with self._one_at_a_time, self._connection.transaction():
-            if first is not None:
-                await first(self._connection)
+            left_out = await first(self._connection) if first is not None else None
+            kept = None
+            if left_out:
+                kept = [place for place in range(len(lines)) if place not in left_out]
+                lines = [lines[place] for place in kept]
             inserted = await self._insert_new(lines, refused)
             if inserted and "copy_outbox" in self.sql:
                 await self._note_touched(lines, refused)
+            if refused and kept is not None:
+                refused = [each._replace(position=kept[each.position]) for each in refused]
             if refused:
                 await on_refused(refused)
+            if last is not None:
+                await last(self._connection)
             await self._advance(offsets, topic, epoch)
         return inserted
 

@@ -43,6 +43,7 @@ ALL = [
     "0005_lean_indexes",
     "0006_episodic_memory",
     "0007_memory_policies",
+    "0008_purges",
     "0010_tenant_isolation",
 ]
 

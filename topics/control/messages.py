@@ -23,6 +23,8 @@ CONTROL_KEY: Final = b"@control"
 """Key of every control record; no event has it, because it lacks the separator."""
 MAX_PATTERN: Final = 2_048
 """Length limit of a pattern, in characters."""
+MAX_RUNS: Final = 2_000
+"""Most runs that one purge names; of more, there are several purges."""
 
 _Time = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
 _Now = Annotated[int, msgspec.Meta(ge=UnixMs.__metadata__[0].min, le=LAST_MS)]
@@ -33,6 +35,7 @@ _Tenant = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_IDENTIFIER, pattern=r"^[^\x00\x1f]*\Z")
 ]
 """As in events: a tenant with a separator would be read back from a row as another tenant."""
+_Identifier = _Tenant
 _Learner = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -219,8 +222,48 @@ class Clock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     at: _Now
 
 
+class Purge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="purge",
+            omit_defaults=True):  # fmt: skip
+    """Erases the events of a user, a session or a workflow, or all of a tenant.
+
+    In each partition it covers the events of its subject that come before it, and later ones whose
+    `timestamp` is not after `at` (Unix ms): what a spool still had. Exactly one of `user_id`,
+    `session_id`, `workflow_id` and `whole_tenant` is set. `runs`: workflow ids whose events without
+    a user id are covered too, because others of their events name the user. Of two with one subject
+    both count, so a repetition changes nothing. `topics.control.purges` applies the rule.
+    """
+
+    id: _Id
+    at: _Now
+    tenant: _Tenant
+    user_id: _Identifier | None = None
+    session_id: _Identifier | None = None
+    workflow_id: _Identifier | None = None
+    whole_tenant: bool = False
+    runs: Annotated[tuple[_Identifier, ...], msgspec.Meta(max_length=MAX_RUNS)] = ()
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` unless there is exactly one subject."""
+        named = (self.user_id, self.session_id, self.workflow_id, self.whole_tenant or None)
+        if sum(each is not None for each in named) != 1:
+            raise ValueError(
+                "a purge needs exactly one of user_id, session_id, workflow_id and whole_tenant"
+            )
+        if self.runs and self.user_id is None:
+            raise ValueError("runs: only a purge of a user has them")
+
+
 Control = (
-    LearnerChoice | DefaultEvidence | Default | Reset | Seed | Staged | Rebuild | Downweight | Clock
+    LearnerChoice
+    | DefaultEvidence
+    | Default
+    | Reset
+    | Seed
+    | Staged
+    | Rebuild
+    | Downweight
+    | Clock
+    | Purge
 )
 """Every kind of control record."""
 
@@ -269,9 +312,9 @@ def _outgoing(control: Control, partition: int, operators_key: bytes | None) -> 
 def refuse_misplaced(control: Control, partition: int) -> None:
     """Raise `ValueError` if a control record was made for another partition than `partition`.
 
-    Only rebuilds and evidence are bound to one. Choices, resets and defaults are for all; seeds and
-    down-weights name contexts, and each partition applies those it owns; the time is the same
-    everywhere.
+    Only rebuilds and evidence are bound to one. Choices, resets, purges and defaults are for all;
+    seeds and down-weights name contexts, and each partition applies those it owns; the time is the
+    same everywhere.
     """
     if isinstance(control, Staged | Rebuild):
         right = control.partition

@@ -16,23 +16,6 @@ DELETE FROM episode_outbox WHERE ctid = ANY (ARRAY(
 RETURNING tenant, workflow_id, (extract(epoch FROM first_at) * 1000)::bigint,
     (extract(epoch FROM last_at) * 1000)::bigint
 
--- name: lock_tenants
--- Purges take the same lock exclusively: none runs beside this transaction, which sees their marks.
--- In order, so that nobody waits in a circle.
-SELECT pg_advisory_xact_lock_shared(key) FROM (
-    SELECT DISTINCT hashtextextended('headstart memory ' || tenant, 0) AS key
-    FROM unnest(%(tenants)s::text[]) AS given (tenant) ORDER BY key
-) AS keys
-
--- name: lock_tenant_for_purge
--- Waits until no worker writes episodes of a tenant, and keeps them from it.
-SELECT pg_advisory_xact_lock(hashtextextended('headstart memory ' || %(tenant)s, 0))
-
--- name: purges
--- What has been erased of these tenants.
-SELECT tenant, user_id, (extract(epoch FROM at) * 1000)::bigint FROM memory_purges
-WHERE tenant = ANY (%(tenants)s::text[])
-
 -- name: known
 -- Episodes of these runs, locked: whoever assembles one of them waits.
 SELECT e.tenant, e.workflow_id, e.workflow_type, (extract(epoch FROM e.started) * 1000)::bigint,

@@ -118,3 +118,18 @@ GRANT EXECUTE ON FUNCTION add_event_partition TO headstart_sink
 -- name: grant_vectors
 GRANT SELECT, INSERT, UPDATE, DELETE ON episode_vectors TO headstart_worker;
 GRANT SELECT ON episode_vectors TO headstart_reader
+
+-- name: purges_granted
+SELECT has_table_privilege('headstart_sink', 'memory_purges', 'UPDATE')
+
+-- name: grant_purges
+-- The sink carries out purges at their place in the log, so it may delete what one covers.
+GRANT SELECT, INSERT, UPDATE ON memory_purges TO headstart_sink;
+GRANT INSERT ON memory_audit TO headstart_sink;
+GRANT SELECT, DELETE ON episodic_events, episodes, episode_outbox, memory_retrievals,
+    memory_profiles, memory_policies, threshold_history, notices, context_watch TO headstart_sink;
+DO $$ BEGIN
+    IF to_regclass('episode_vectors') IS NOT NULL THEN
+        GRANT SELECT, DELETE ON episode_vectors TO headstart_sink;
+    END IF;
+END $$

@@ -1,0 +1,95 @@
+"""Carries out purges in the transactions of the event sink, at their place in each partition.
+
+Covered events of a batch are left out, and a purge that ends the batch deletes what is stored of
+its partition. Other partitions follow at their own record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import structlog
+from psycopg import AsyncConnection
+
+from processing.records.partitioner import partition_for
+from processing.records.sink_lines import PartitionPurge, SinkBatch
+from sinks.postgres.purges import (
+    StoredPurge,
+    erase,
+    is_known,
+    lock_tenants,
+    purged_types,
+    read_purges,
+)
+from topics.control.purges import PartitionPurges, PlacedPurge, subject_name, subject_of
+from topics.epoch import Epoch
+
+log = structlog.get_logger()
+
+
+class BatchPurges:
+    """What purges do to one batch; used anew for every attempt to store it."""
+
+    def __init__(self, unpacked: SinkBatch, epoch: Epoch) -> None:
+        self._batch, self._epoch = unpacked, epoch
+
+    async def begin(self, connection: AsyncConnection[Any]) -> Collection[int]:
+        """Lock the tenants of the batch; return the positions of lines that were purged before."""
+        tenants = self._tenants()
+        alone = {each.purge.tenant for each in self._batch.purges}
+        if not tenants and not alone:
+            return ()
+        await lock_tenants(connection, tenants, alone)
+        return self._covered(await read_purges(connection, tenants)) if tenants else ()
+
+    def _tenants(self) -> set[str]:
+        """Return the tenants of the lines; the few that are escaped are read from the JSON."""
+        found, escaped = set(), set()
+        for place, line in enumerate(self._batch.lines):
+            name = line.split(b"\t", 2)[1]
+            if b"\\" in name:
+                escaped.add(place)
+            else:
+                found.add(name)
+        subjects = (subject_of(self._batch.records[place]) for place in escaped)
+        return {name.decode() for name in found} | {each.tenant for each in subjects if each}
+
+    def _covered(self, stored: list[StoredPurge]) -> set[int]:
+        if not stored:
+            return set()
+        of_partition: dict[int, PartitionPurges] = {}
+        found = set()
+        for place, (batch, position) in enumerate(self._batch.sources):
+            purges = of_partition.get(batch.partition)
+            if purges is None:
+                purges = of_partition[batch.partition] = PartitionPurges(
+                    PlacedPurge(each.purge, each.offset(batch.partition, self._epoch.number))
+                    for each in stored
+                )
+            subject = subject_of(self._batch.records[place])
+            if subject is not None and purges.covers(subject, batch.offsets[position]):
+                found.add(place)
+        return found
+
+    async def end(self, connection: AsyncConnection[Any]) -> None:
+        """Carry out the purges that the batch ends with."""
+        for each in self._batch.purges:
+            await self._erase(connection, each)
+
+    async def _erase(self, connection: AsyncConnection[Any], placed: PartitionPurge) -> None:
+        purge, partition, offset = placed
+        known = await is_known(connection, purge)
+        types = [
+            name
+            for name in await purged_types(connection, purge, known=known)
+            if partition_for(purge.tenant, name, self._epoch.partitions) == partition
+        ]
+        counts = await erase(
+            connection, purge, types=types, known=known, epoch=self._epoch.number,
+            offsets={partition: offset},
+        )  # fmt: skip
+        log.info(
+            "purge.applied", id=purge.id, tenant=purge.tenant, of=subject_name(purge)[0],
+            partition=partition, offset=offset, rows=sum(counts.values()),
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Purges: sent to the log, carried out in Postgres, checked, with a receipt of what remains."""

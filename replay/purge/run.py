@@ -1,0 +1,200 @@
+"""Carries out a purge: the control record first, then Postgres, then the wait for the workers.
+
+The control record decides: workers apply it at its offset even if this process ends right after
+sending it, and a repetition is another purge of the same subject, which ends the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from processing.state.rows import CONTEXT, context_of
+from replay.log.live_table import read_next_offsets, read_whole_table
+from sinks.postgres.progress import stored_offsets
+from sinks.postgres.purges import (
+    erase,
+    erase_history,
+    lock_tenants,
+    open_runs,
+    preview_purge,
+)
+from sinks.postgres.reading import reading_postgres
+from topics.catalogue import (
+    EPISODES_GROUP,
+    EVENTS,
+    HISTORY_GROUP,
+    THRESHOLDS,
+    THRESHOLDS_GROUP,
+)
+from topics.control.log import send_control
+from topics.control.messages import MAX_RUNS, Purge
+from topics.control.purges import context_matcher
+from topics.epoch import Epoch, read_epoch
+from topics.kafka.reader import topic_state
+
+_LOOK_S: Final = 0.1
+_SAY_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class PurgeServices:
+    """Where a purge is carried out."""
+
+    kafka: str
+    postgres: str
+    operators_key: bytes | None = field(default=None, repr=False)
+
+
+class PurgePreview(msgspec.Struct, frozen=True):
+    """What a purge would delete now."""
+
+    events: int
+    episodes: int
+    contexts: int
+    """Learned contexts with the subject in their path."""
+    open_runs: int
+    """Runs of the user with events that name no user; those are deleted too."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to delete."""
+        return not (self.events or self.episodes or self.contexts)
+
+
+class PurgeResult(msgspec.Struct):
+    """What a purge has done so far."""
+
+    id: str
+    at: int
+    epoch: int
+    offsets: dict[int, int]
+    """Offset of the last control record, by partition."""
+    rows: dict[str, int]
+    """Rows deleted in Postgres by this process, by table."""
+    seconds: float = 0.0
+    waiting: dict[str, list[int]] = {}
+    """Partitions in which a worker has not reached the record yet, by consumer group."""
+
+
+async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, PurgePreview]:
+    """Return the purge, with the runs that it needs, and what it would delete.
+
+    Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable` and `NotMigrated`.
+    """
+    async with reading_postgres(services.postgres) as connection:
+        runs: Sequence[str] = ()
+        if purge.user_id is not None:
+            runs = await open_runs(connection, purge.tenant, purge.user_id)
+        purge = msgspec.structs.replace(purge, runs=tuple(runs))
+        events, episodes = await preview_purge(connection, purge)
+    tables = await read_whole_table(services.kafka, await read_epoch(services.kafka))
+    holds = context_matcher(purge)
+    contexts = sum(
+        key[:1] == CONTEXT and holds(*context_of(key))
+        for table in tables.values()
+        for key in table.rows
+    )
+    return purge, PurgePreview(events, episodes, contexts, len(runs))
+
+
+async def carry_out(
+    services: PurgeServices, purge: Purge, echo: Callable[[str], None], patience_s: float
+) -> PurgeResult:
+    """Send a purge, delete what Postgres has, and wait up to `patience_s` seconds for the workers.
+
+    Raises what sending and Postgres raise; once it is sent, workers carry it out in any case.
+    """
+    epoch = await read_epoch(services.kafka)
+    begun = time.monotonic()
+    offsets: dict[int, int] = {}
+    for part in purge_parts(purge):
+        offsets = await send_control(services.kafka, part, services.operators_key)
+    echo(f"purge {purge.id} is in all {len(offsets)} partitions of {EVENTS.name}")
+    result = PurgeResult(purge.id, purge.at, epoch.number, offsets, {})
+    async with reading_postgres(services.postgres) as connection, connection.transaction():
+        await lock_tenants(connection, (), [purge.tenant])
+        # Without the offsets: a row that says that the sink is past them would be wrong.
+        result.rows = await erase(connection, purge)
+    result.seconds = round(time.monotonic() - begun, 3)
+    echo(f"deleted {sum(result.rows.values()):,} rows in Postgres in {result.seconds:.1f} s")
+    result.waiting = await wait_for_workers(services, epoch, offsets, echo, patience_s)
+    if not result.waiting:
+        await _history(services, epoch, purge, result, patience_s)
+    return result
+
+
+async def _history(
+    services: PurgeServices, epoch: Epoch, purge: Purge, result: PurgeResult, patience_s: float
+) -> None:
+    """Delete the thresholds that were on their way to the history while contexts were deleted."""
+    end = (await topic_state(services.kafka, THRESHOLDS.name)).end
+    deadline = time.monotonic() + patience_s
+    async with reading_postgres(services.postgres) as connection:
+        while True:
+            of = HISTORY_GROUP, THRESHOLDS.name, epoch.number
+            stored = await stored_offsets(connection, *of)
+            behind = [n for n, offset in sorted(end.items()) if stored.get(n, 0) < offset]
+            if not behind or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(_LOOK_S)
+        if behind:
+            result.waiting[HISTORY_GROUP] = behind
+        for table, count in (await erase_history(connection, purge)).items():
+            result.rows[table] = result.rows.get(table, 0) + count
+
+
+def purge_parts(purge: Purge) -> list[Purge]:
+    """Return purges that together name all runs of `purge`, each small enough for a record."""
+    runs = purge.runs
+    if len(runs) <= MAX_RUNS:
+        return [purge]
+    return [
+        msgspec.structs.replace(purge, runs=runs[at : at + MAX_RUNS])
+        for at in range(0, len(runs), MAX_RUNS)
+    ]
+
+
+async def wait_for_workers(
+    services: PurgeServices,
+    epoch: Epoch,
+    offsets: Mapping[int, int],
+    echo: Callable[[str], None],
+    patience_s: float,
+) -> dict[str, list[int]]:
+    """Wait until sink and threshold worker have passed offsets; return where they have not."""
+    begun = said = time.monotonic()
+    while True:
+        waiting = not_passed(await worker_offsets(services, epoch), offsets)
+        now = time.monotonic()
+        if not waiting or now - begun >= patience_s:
+            return waiting
+        if now - said >= _SAY_S:
+            said = now
+            for group, partitions in waiting.items():
+                echo(f"waiting for {group} in {len(partitions)} partitions")
+        await asyncio.sleep(_LOOK_S)
+
+
+async def worker_offsets(services: PurgeServices, epoch: Epoch) -> dict[str, dict[int, int]]:
+    """Return the next offset of event sink and threshold worker by partition, by group."""
+    async with reading_postgres(services.postgres) as connection:
+        stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
+    learned = await read_next_offsets(services.kafka, epoch.number)
+    return {EPISODES_GROUP: stored, THRESHOLDS_GROUP: learned}
+
+
+def not_passed(
+    reached: Mapping[str, Mapping[int, int]], offsets: Mapping[int, int]
+) -> dict[str, list[int]]:
+    """Return the partitions in which a group has not passed an offset yet, by group."""
+    found = {
+        group: [n for n, offset in sorted(offsets.items()) if of_group.get(n, 0) <= offset]
+        for group, of_group in reached.items()
+    }
+    return {group: partitions for group, partitions in found.items() if partitions}

@@ -1,0 +1,240 @@
+-- What a purge does to each table, in this order and in one transaction.
+
+-- name: lock_tenants
+-- Writers of a tenant's events and episodes share its lock; a purge has it alone, so that what one
+-- of them stores is either there to be deleted, or stored by a writer that knows of the purge. In
+-- order, so that nobody waits in a circle.
+SELECT CASE WHEN alone THEN pg_advisory_xact_lock(key) ELSE pg_advisory_xact_lock_shared(key) END
+FROM (
+    SELECT hashtextextended('headstart memory ' || tenant, 0) AS key, bool_or(alone) AS alone
+    FROM unnest(%(tenants)s::text[], %(alone)s::boolean[]) AS given (tenant, alone)
+    GROUP BY key ORDER BY key
+) AS keys
+
+-- name: purges
+-- What has been erased of these tenants, or of all.
+SELECT tenant, user_id, session_id, workflow_id, id, (extract(epoch FROM at) * 1000)::bigint, runs,
+    epoch, offsets, coalesce(rows, 0)
+FROM memory_purges
+WHERE %(tenants)s::text[] IS NULL OR tenant = ANY (%(tenants)s::text[])
+ORDER BY at, tenant, user_id, session_id, workflow_id
+
+-- name: known
+-- Whether the purge of a subject was carried out here before, in all workflow types.
+SELECT EXISTS (
+    SELECT FROM memory_purges
+    WHERE tenant = %(tenant)s AND user_id = coalesce(%(user_id)s, '')
+        AND session_id = coalesce(%(session_id)s, '')
+        AND workflow_id = coalesce(%(workflow_id)s, '')
+        AND erased_at >= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+)
+
+-- name: is_marked
+-- Whether a mark of this purge is there.
+SELECT EXISTS (
+    SELECT FROM memory_purges
+    WHERE tenant = %(tenant)s AND user_id = coalesce(%(user_id)s, '')
+        AND session_id = coalesce(%(session_id)s, '')
+        AND workflow_id = coalesce(%(workflow_id)s, '')
+        AND at >= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+)
+
+-- name: open_runs
+-- Runs of a user some of whose events name no user.
+SELECT DISTINCT workflow_id FROM episodic_events
+WHERE tenant = %(tenant)s AND user_id IS NULL AND workflow_id IN (
+    SELECT workflow_id FROM episodic_events WHERE tenant = %(tenant)s AND user_id = %(user_id)s
+    UNION
+    SELECT workflow_id FROM episodes WHERE tenant = %(tenant)s AND user_id = %(user_id)s
+)
+ORDER BY workflow_id
+
+-- name: types
+-- The workflow types of what a purge would delete.
+SELECT DISTINCT workflow_type FROM episodic_events
+WHERE tenant = %(tenant)s
+    AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+        OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s))
+    AND timestamp > timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+UNION
+SELECT DISTINCT workflow_type FROM episodes
+WHERE tenant = %(tenant)s
+    AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+        OR workflow_id = %(workflow_id)s)
+    AND started > timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+
+-- name: create_lists
+-- The runs and episodes that a purge has touched.
+CREATE TEMP TABLE IF NOT EXISTS purged_runs (workflow_type text, workflow_id text)
+    ON COMMIT DELETE ROWS;
+CREATE TEMP TABLE IF NOT EXISTS purged_episodes (id bigint, workflow_id text) ON COMMIT DELETE ROWS;
+DELETE FROM purged_runs;
+DELETE FROM purged_episodes
+
+-- name: episodic_events
+WITH gone AS (
+    DELETE FROM episodic_events
+    WHERE tenant = %(tenant)s
+        AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+            OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s))
+        AND timestamp > timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+        AND (%(types)s::text[] IS NOT NULL
+            OR timestamp <= timestamptz 'epoch' + %(at)s * interval '1 millisecond')
+        AND (%(types)s::text[] IS NULL OR workflow_type = ANY (%(types)s::text[]))
+    RETURNING workflow_type, workflow_id
+), noted AS (
+    INSERT INTO purged_runs SELECT DISTINCT workflow_type, workflow_id FROM gone
+)
+SELECT count(*) FROM gone
+
+-- name: episodes
+-- By their own columns; episodes that begin later were not made of what is purged.
+WITH gone AS (
+    DELETE FROM episodes
+    WHERE tenant = %(tenant)s
+        AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+            OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s))
+        AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+        AND (%(types)s::text[] IS NULL OR workflow_type = ANY (%(types)s::text[]))
+    RETURNING id, workflow_id
+), noted AS (
+    INSERT INTO purged_episodes SELECT id, workflow_id FROM gone
+)
+SELECT count(*) FROM gone
+
+-- name: episodes_of_runs
+-- Runs of several users are assembled again from the events that remain.
+WITH gone AS (
+    DELETE FROM episodes AS e USING purged_runs AS p
+    WHERE e.tenant = %(tenant)s AND e.workflow_id = p.workflow_id
+        AND e.workflow_type = p.workflow_type
+    RETURNING e.id, e.workflow_id
+), noted AS (
+    INSERT INTO purged_episodes SELECT id, workflow_id FROM gone
+)
+SELECT count(*) FROM gone
+
+-- name: count_lists
+-- The planner knows nothing of a new temporary table.
+ANALYZE purged_runs, purged_episodes
+
+-- name: episode_vectors
+DELETE FROM episode_vectors AS v USING purged_episodes AS p
+WHERE v.tenant = %(tenant)s AND v.episode = p.id
+
+-- name: memory_retrievals
+-- All stages of the retrievals that found one of the episodes.
+DELETE FROM memory_retrievals AS r
+WHERE r.tenant = %(tenant)s AND (%(whole)s OR EXISTS (
+    SELECT FROM memory_retrievals AS same, jsonb_array_elements_text(
+        CASE jsonb_typeof(same.data -> 'episodes')
+            WHEN 'array' THEN same.data -> 'episodes' ELSE '[]' END
+    ) AS named (id)
+    JOIN purged_episodes AS p ON p.id::text = named.id
+    WHERE same.tenant = %(tenant)s AND same.id = r.id
+))
+
+-- name: episode_outbox
+DELETE FROM episode_outbox
+WHERE tenant = %(tenant)s AND (%(whole)s OR workflow_id IN (SELECT workflow_id FROM purged_runs))
+
+-- name: assemble_again
+-- What later events, or other users' events, have left of the runs.
+INSERT INTO episode_outbox (tenant, workflow_id, first_at, last_at)
+SELECT tenant, workflow_id, min(timestamp), max(timestamp) FROM episodic_events
+WHERE tenant = %(tenant)s AND workflow_id IN (
+    SELECT workflow_id FROM purged_runs UNION SELECT workflow_id FROM purged_episodes
+)
+GROUP BY tenant, workflow_id
+
+-- name: memory_profiles
+DELETE FROM memory_profiles WHERE tenant = %(tenant)s AND (%(whole)s OR user_id = %(user_id)s)
+
+-- name: memory_policies
+-- Learned from all users of a tenant, without their names.
+DELETE FROM memory_policies WHERE tenant = %(tenant)s AND %(whole)s
+
+-- name: threshold_history
+DELETE FROM threshold_history
+WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
+    AND at <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+
+-- name: notices
+DELETE FROM notices
+WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
+    AND at_ms <= %(at)s
+
+-- name: context_watch
+DELETE FROM context_watch
+WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
+
+-- name: memory_purges
+-- The mark by which writers leave out what comes late. Of several purges of a subject the latest
+-- counts, with the runs of all.
+INSERT INTO memory_purges AS old (
+    tenant, user_id, session_id, workflow_id, at, rows, id, runs, erased_at, epoch, offsets
+) VALUES (
+    %(tenant)s, coalesce(%(user_id)s, ''), coalesce(%(session_id)s, ''),
+    coalesce(%(workflow_id)s, ''), timestamptz 'epoch' + %(at)s * interval '1 millisecond',
+    %(rows)s, %(id)s, %(runs)s, CASE WHEN %(types)s::text[] IS NULL
+        THEN timestamptz 'epoch' + %(at)s * interval '1 millisecond' END,
+    %(epoch)s, %(offsets)s
+)
+ON CONFLICT (tenant, user_id, session_id, workflow_id) DO UPDATE SET
+    rows = coalesce(old.rows, 0) + excluded.rows,
+    at = greatest(old.at, excluded.at),
+    id = CASE WHEN excluded.at >= old.at THEN excluded.id ELSE old.id END,
+    erased_at = greatest(old.erased_at, excluded.erased_at),
+    runs = ARRAY(SELECT unnest(old.runs) UNION SELECT unnest(excluded.runs) ORDER BY 1),
+    epoch = coalesce(excluded.epoch, old.epoch),
+    offsets = CASE WHEN excluded.epoch IS NULL THEN old.offsets
+        WHEN old.epoch = excluded.epoch THEN old.offsets || excluded.offsets
+        ELSE excluded.offsets END
+
+-- name: memory_audit
+-- Who was purged and how many rows of each table, never their content.
+INSERT INTO memory_audit (tenant, user_id, action, counts)
+VALUES (%(tenant)s, %(user_id)s, 'purge', %(counts)s)
+
+-- name: audits
+SELECT counts, (extract(epoch FROM at) * 1000)::bigint FROM memory_audit
+WHERE action = 'purge' AND tenant = %(tenant)s AND counts ->> 'id' = %(id)s
+ORDER BY id
+
+-- name: remaining
+-- Rows that a purge covers and that are still there: none, once every writer is past it.
+SELECT 'episodic_events', count(*) FROM episodic_events
+WHERE tenant = %(tenant)s
+    AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+        OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s))
+    AND timestamp <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+UNION ALL
+SELECT 'episodes', count(*) FROM episodes
+WHERE tenant = %(tenant)s
+    AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+        OR workflow_id = %(workflow_id)s)
+    AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+UNION ALL
+SELECT 'threshold_history', count(*) FROM threshold_history
+WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
+    AND at <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+UNION ALL
+SELECT 'notices', count(*) FROM notices
+WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
+    AND at_ms <= %(at)s
+
+-- name: preview
+-- What a purge would delete of events and episodes.
+SELECT (SELECT count(*) FROM episodic_events
+    WHERE tenant = %(tenant)s
+        AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+            OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s))
+        AND timestamp <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'),
+    (SELECT count(*) FROM episodes
+    WHERE tenant = %(tenant)s
+        AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+            OR workflow_id = %(workflow_id)s)
+        AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond')
+
+-- name: has_vectors
+SELECT to_regclass('episode_vectors') IS NOT NULL

@@ -1,0 +1,15 @@
+-- Deleted rows that are still in the files.
+
+-- name: dead_rows
+-- Tables of events and memory, partitions one by one, with their HNSW index.
+SELECT s.relname::text, s.n_live_tup, s.n_dead_tup, (
+    SELECT i.indexrelid::regclass::text FROM pg_index AS i
+    JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS a ON a.oid = c.relam
+    WHERE i.indrelid = s.relid AND a.amname = 'hnsw'
+)
+FROM pg_stat_user_tables AS s
+WHERE s.n_dead_tup > 0 AND s.schemaname = current_schema()
+    AND (s.relname ~ '^(episodic_events|episode_vectors)_' OR s.relname IN (
+        'episodes', 'episode_outbox', 'memory_retrievals', 'memory_profiles', 'memory_policies',
+        'threshold_history', 'notices', 'context_watch'))
+ORDER BY s.relname

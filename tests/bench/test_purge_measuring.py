@@ -1,0 +1,17 @@
+"""The measurement of a purge measures one that is complete."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bench.support.purge_measuring import measure_purge
+
+
+@pytest.mark.integration
+def test_a_small_purge_is_complete_and_leaves_the_others(database: str) -> None:
+    found = asyncio.run(measure_purge(database, 400))
+    assert found["purged_rows"] == 400 * (4 + 1 + 1) + 49
+    assert (found["canary_bytes"], found["others_changed"]) == (0, 0)
+    assert found["purge_100000_s"] > 0

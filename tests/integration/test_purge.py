@@ -1,0 +1,174 @@
+"""`headstart memory purge`: a user is erased everywhere, others stay, nothing revives."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import pytest
+
+from deploy.system import System
+from headstart.events.schema import new_id
+from tests.patience import PATIENCE_S
+from topics.catalogue import EVENTS
+
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
+
+Event = dict[str, Any]
+CANARY = "canary-5b1e7d"
+OTHERS = """
+    SELECT md5(string_agg(md5(x::text), '' ORDER BY x::text)) FROM {} AS x
+    WHERE tenant = %s AND user_id IS DISTINCT FROM 'u1'
+"""
+
+
+def agent_run(tenant: str, user: str | None, name: str, query: str, **more: Any) -> list[Event]:
+    """A run of three events; `more`: fields of all."""
+    at = time.time_ns() // 1_000_000
+    common = {
+        "tenant": tenant, "workflow_type": "refund", "workflow_id": name, "timestamp": at, **more,
+    }  # fmt: skip
+    if user is not None:
+        common["user_id"] = user
+    said = {"context": {"domain": "retail"}, "query": query, "outcome": "success"}
+    guess = {"was_correct": True, "speculated": True}
+    return [
+        common | {"id": new_id(), "event_type": "task_complete", "tool_id": "find",
+                  "task_id": str(n), "confidence": 0.9,
+                  "data": {"context": {"domain": "retail"}, "prediction": guess,
+                           "arguments": {"of": query}}}
+        for n in range(2)
+    ] + [common | {"id": new_id(), "event_type": "workflow_complete", "data": said}]  # fmt: skip
+
+
+@pytest.fixture
+def at(system: System) -> tuple[str, ...]:
+    where = system.addresses
+    return ("--kafka", where.kafka, "--postgres", where.postgres)
+
+
+@pytest.fixture
+def emit(
+    system: System, headstart: Any, write_events: Callable[[Sequence[Event]], Path]
+) -> Callable[[Sequence[Event]], None]:
+    """Send events, and wait until all workers are done with them."""
+
+    def send(events: Sequence[Event]) -> None:
+        sent = headstart("emit", write_events(events), "--kafka", system.addresses.kafka)
+        assert sent.returncode == 0, sent.stderr
+        assert system.drain(PATIENCE_S)
+
+    return send
+
+
+def episodes(stored: Any) -> list[str]:
+    found = stored.query("SELECT workflow_id FROM episodes WHERE tenant = %s", stored.tenant)
+    return sorted(row[0] for row in found)
+
+
+def hashes(stored: Any) -> list[Any]:
+    """Hashes of all rows of others than u1."""
+    return [
+        stored.query(OTHERS.format(table), stored.tenant)
+        for table in ("episodic_events", "episodes")
+    ]
+
+
+def test_a_user_is_erased_and_does_not_come_back(
+    system: System, headstart: Any, emit: Any, at: Any, stored: Any, tenant: str, tmp_path: Path
+) -> None:
+    emit([
+        *agent_run(tenant, "u1", "mine-1", CANARY),
+        *agent_run(tenant, "u1", "mine-2", f"again {CANARY}"),
+        *agent_run(tenant, "u2", "other", "something else"),
+        *agent_run(tenant, None, "nobody", "no user"),
+        *agent_run(tenant, None, "mine-2", f"names no user {CANARY}"),
+    ])  # fmt: skip
+    stored.until(lambda: len(episodes(stored)) == 4)
+    before, user_path = hashes(stored)[1], "workflow_type=refund/domain=retail/user_id=u1"
+    assert user_path in stored.served("refund")
+    mine = ("memory", "purge", "--tenant", tenant, "--user", "u1", *at, "--json")
+
+    tried = json.loads(headstart(*mine, "--dry-run").stdout)
+    assert tried["found"] == {"events": 9, "episodes": 2, "contexts": 1, "open_runs": 1}
+    assert len(episodes(stored)) == 4
+    ended = headstart(*mine, "--yes")
+    assert ended.returncode == 0, ended.stderr
+    receipt = json.loads(ended.stdout)
+    assert receipt["applied"]
+    assert receipt["rows"]["episodic_events"] == 9
+    assert receipt["rows"]["episodes"] == 2
+    assert receipt["rows"]["episode_vectors"] == 2
+    assert {each["where"] for each in receipt["remains"]} >= {EVENTS.name, "executors' spools"}
+
+    assert episodes(stored) == ["nobody", "other"]
+    assert hashes(stored)[1] == before, "the others' rows are the same"
+    stored.until(lambda: stored.served("refund").get(user_path, {}).get("deleted", True))
+    assert CANARY not in database(stored)
+    read = str(tmp_path / "log.jsonl.zst")
+    exported = headstart("export", read, "--kafka", system.addresses.kafka)
+    assert exported.returncode == 0, exported.stderr
+    unpacked = bytes(cramjam.zstd.decompress(Path(read).read_bytes()))
+    assert tenant.encode() in unpacked
+    assert CANARY.encode() not in unpacked
+    redis = ("--redis", system.addresses.redis)
+    checked = headstart("verify", "--purged", *at, *redis, "--json")
+    found = json.loads(checked.stdout)
+    assert (found["counts"], found["covered_events"] >= 9) == ({}, True)
+    verified = headstart("verify", *at, *redis, "--json")
+    assert json.loads(verified.stdout)["counts"] == {}, verified.stderr
+
+    status = headstart("memory", "purge", "--status", "--tenant", tenant, *at, "--json")
+    (listed,) = json.loads(status.stdout)["purges"]
+    assert (listed["subject"], listed["applied"], listed["left"]) == ({"user_id": "u1"}, True, {})
+    assert listed["rows"]["episodes"] == 2
+
+    emit(agent_run(tenant, "u1", "late", CANARY, timestamp=receipt["at"] - 1))
+    emit(agent_run(tenant, "u1", "new", "written after the purge"))
+    stored.until(lambda: episodes(stored) == ["new", "nobody", "other"])
+    assert CANARY not in database(stored)
+
+
+def database(stored: Any) -> str:
+    """Every row of every table, as text."""
+    tables = stored.query(
+        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition "
+        "AND relnamespace = 'public'::regnamespace"
+    )
+    found = []
+    for (table,) in tables:
+        found += stored.query(f'SELECT x::text FROM "{table}" AS x')
+    return str(found)
+
+
+def test_killed_at_any_step_and_repeated_it_ends_the_same(
+    emit: Any, headstart: Any, launch: Any, at: Any, stored: Any, tenant: str
+) -> None:
+    users = [f"k{n}" for n in range(3)]
+    for user in users:
+        emit(agent_run(tenant, user, f"run-{user}", CANARY))
+    stored.until(lambda: len(episodes(stored)) == 3)
+    for user, step in zip(users, ("events", "is in all", "deleted"), strict=True):
+        mine = ("memory", "purge", "--tenant", tenant, "--user", user, *at, "--yes", "--json")
+        begun = launch(*mine)
+        begun.until(step)
+        begun.end(signal.SIGKILL)
+        ended = headstart(*mine)
+        assert ended.returncode == 0, ended.stderr
+        assert f"run-{user}" not in episodes(stored)
+    status = headstart("memory", "purge", "--status", "--tenant", tenant, *at, "--json")
+    assert [(each["applied"], each["left"]) for each in json.loads(status.stdout)["purges"]] == [
+        (True, {})
+    ] * 3
+    assert not stored.query("SELECT FROM episodic_events WHERE tenant = %s", tenant)
+
+
+def test_without_a_subject_nothing_is_erased(headstart: Any, at: Any, tenant: str) -> None:
+    for arguments in ([], ["--user", "u1", "--session", "s1"], ["--user", ""]):
+        ended = headstart("memory", "purge", "--tenant", tenant, *arguments, *at, "--yes")
+        assert ended.returncode == 2, ended.stderr
