@@ -9,6 +9,7 @@ from cli.memory.export import export
 from cli.memory.graph import graph
 from cli.memory.import_ import import_
 from cli.memory.policy import policy
+from cli.memory.pack import pack
 from cli.memory.query import query
 from cli.memory.search import search
 from cli.memory.show import show
@@ -28,4 +29,5 @@ app.command("graph")(graph)
 app.command("export")(export)
 app.command("import")(import_)
 app.command("backfill")(backfill)
+app.command("pack")(pack)
 app.command("query")(query)

@@ -27,7 +27,7 @@ from replay.log.snapshots import Snapshot
 from replay.verify.row_diff import Findings, compare_rows
 from replay.verify.served import FIX, FOREIGN_FIX, ServedTable, add_wrong
 from sinks.postgres.progress import stored_offsets
-from sinks.postgres.queries import events_not_stored
+from sinks.postgres.queries import EventPlace, events_not_stored
 from sinks.postgres.reading import reading_postgres
 from sinks.redis.commands import CommandPublisher, redis_hash
 from sinks.redis.comparison import RedisComparison
@@ -172,7 +172,10 @@ class _Episodes:
             events, _refused = decode_record(batch.values[position], batch.timestamps[position])
             self._found.events += len(events)
             if offset < reached:
-                wanted += [(str(each.id), each.tenant, each.timestamp) for each in events]
+                wanted += [
+                    EventPlace(str(each.id), each.tenant, each.timestamp, each.workflow_id)
+                    for each in events
+                ]
         await self.finish()
         if wanted:
             self._query = asyncio.create_task(self._look_up(batch.partition, wanted))
@@ -189,7 +192,7 @@ class _Episodes:
             self._query.cancel()
             await asyncio.gather(self._query, return_exceptions=True)
 
-    async def _look_up(self, partition: int, wanted: list[tuple[str, str, int]]) -> None:
+    async def _look_up(self, partition: int, wanted: list[EventPlace]) -> None:
         for missing in await events_not_stored(self._connection, wanted):
             if missing not in self._refused:
                 self._found.findings.add("episode_missing", partition=partition, id=missing)

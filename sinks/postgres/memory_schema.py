@@ -108,6 +108,7 @@ async def _roles(connection: AsyncConnection[Any]) -> str:
     steps = {
         "grant": await _asked(connection, "granted"),
         "grant_vectors": not has_vectors or await _asked(connection, "vectors_granted"),
+        "grant_packing": await _asked(connection, "packing_granted"),
         "restrict_events": await _asked(connection, "events_have_policy"),
     }
     for step, done in steps.items():

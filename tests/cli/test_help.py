@@ -74,6 +74,7 @@ def test_the_commands() -> None:
         "memory export",
         "memory import",
         "memory backfill",
+        "memory pack",
         "config set threshold",
         "config set mode",
         "config unset threshold",

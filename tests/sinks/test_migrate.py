@@ -42,6 +42,7 @@ ALL = [
     "0005_lean_indexes",
     "0006_episodic_memory",
     "0007_memory_policies",
+    "0009_packed_runs",
 ]
 
 OWNED = [
@@ -53,6 +54,7 @@ OWNED = [
     "memory_profiles",
     "memory_purges",
     "memory_retrievals",
+    "trace_dictionaries",
 ]
 """Tables that the workers' role must own, unless it has BYPASSRLS: see sql/rights.sql."""
 

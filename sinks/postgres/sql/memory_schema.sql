@@ -116,6 +116,16 @@ GRANT EXECUTE ON FUNCTION memory_words, memory_fuzzy TO headstart_reader, headst
 GRANT SELECT, INSERT, UPDATE, DELETE ON episode_vectors TO headstart_worker;
 GRANT SELECT ON episode_vectors TO headstart_reader
 
+-- name: packing_granted
+SELECT coalesce(has_table_privilege(
+    'headstart_reader', to_regclass('trace_dictionaries'), 'SELECT'), true)
+
+-- name: grant_packing
+GRANT SELECT, INSERT, DELETE ON trace_dictionaries TO headstart_worker;
+GRANT USAGE ON SEQUENCE trace_dictionaries_id_seq TO headstart_worker;
+GRANT SELECT ON trace_dictionaries TO headstart_reader;
+GRANT EXECUTE ON FUNCTION memory_drop_packed TO headstart_sink
+
 -- name: events_have_policy
 -- Whether events are restricted for the reader.
 SELECT EXISTS (SELECT FROM pg_policy
