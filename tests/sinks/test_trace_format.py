@@ -1,4 +1,4 @@
-"""The frames of packed runs: exact, deterministic, refused when damaged, and free of private text."""
+"""The frames of packed runs: exact, deterministic, and refused when damaged."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ EVENTS = st.builds(
 )  # fmt: skip
 
 
+DATA = """{"query": "canary-USER order", "prediction": {"mode": "speculative",
+ "reasoning": "follows the last two calls"}}""".replace("\n", "")
+
+
 def runs(users: int, count: int = 200) -> list[SampledRun]:
     """Runs that share their keys and tools; each query is one user's own."""
     draw = random.Random(1)
-    return [
-        SampledRun(f"w{n}", [
-            PackedEvent(
-                1_750_000_000_000 + n * 1_000 + step, str(UUID(int=draw.getrandbits(128))),
-                "task_complete", f"step-{step}", f"user-{n % users}", "support", None, "refund_order",
-                True, 0.5, '{"query": "canary-%d order", "prediction": {"mode": "speculative",'
-                ' "reasoning": "follows the last two calls"}}' % (n % users), None,
-            )
-            for step in range(8)
-        ])
-        for n in range(count)
-    ]  # fmt: skip
+
+    def made(number: int, step: int) -> PackedEvent:
+        own = str(UUID(int=draw.getrandbits(128)))
+        at, user = 1_750_000_000_000 + number * 1_000 + step, number % users
+        return PackedEvent(
+            at, own, "task_complete", f"step-{step}", f"user-{user}", "support", None,
+            "refund_order", True, 0.5, DATA.replace("USER", str(user)), None,
+        )  # fmt: skip
+
+    return [SampledRun(f"w{n}", [made(n, step) for step in range(8)]) for n in range(count)]
 
 
 @given(st.lists(EVENTS, max_size=5))
