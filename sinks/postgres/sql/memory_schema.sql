@@ -123,7 +123,7 @@ SELECT coalesce(has_table_privilege(
 -- name: grant_packing
 GRANT SELECT, INSERT, DELETE ON trace_dictionaries TO headstart_worker;
 GRANT USAGE ON SEQUENCE trace_dictionaries_id_seq TO headstart_worker;
-GRANT SELECT ON trace_dictionaries TO headstart_reader;
+GRANT SELECT ON trace_dictionaries TO headstart_reader, headstart_sink;
 GRANT EXECUTE ON FUNCTION memory_drop_packed TO headstart_sink
 
 -- name: events_have_policy
