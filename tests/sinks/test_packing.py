@@ -14,7 +14,7 @@ from sinks.connections import connect_postgres
 from sinks.postgres.archive import archived_count, archived_events, span
 from sinks.postgres.packing import writing
 from sinks.postgres.packing.trace_format import TraceDamaged
-from sinks.postgres.packing.writing import START, Packed, pack_next, train_for, unpack_runs
+from sinks.postgres.packing.writing import START, PackedBatch, pack_next, train_for, unpack_runs
 from sinks.postgres.queries import (
     EventPlace,
     count_events,
@@ -41,13 +41,13 @@ async def assembled(dsn: str) -> None:
             pass
 
 
-async def packed(dsn: str, tenant: str | None = None) -> Packed:
+async def packed(dsn: str, tenant: str | None = None) -> PackedBatch:
     """Pack every cold run; return the sums."""
-    done, after = Packed(None), START
+    done, after = PackedBatch(None), START
     async with await connect_postgres(dsn) as connection:
         while True:
             some = await pack_next(connection, after, 0, tenant)
-            done = Packed(None, *(a + b for a, b in zip(done[1:], some[1:], strict=True)))
+            done = PackedBatch(None, *(a + b for a, b in zip(done[1:], some[1:], strict=True)))
             if some.after is None:
                 return done
             after = some.after
@@ -237,7 +237,7 @@ def test_young_runs_and_runs_of_an_import_stay(migrated: str) -> None:
         await assembled(migrated)
         with psycopg.connect(migrated) as connection:
             connection.execute("DELETE FROM episodic_events WHERE workflow_id = '2'")
-        assert await packed(migrated) == Packed(None)
+        assert await packed(migrated) == PackedBatch(None)
         assert len(rows(migrated, EVENTS)) == 4
 
     asyncio.run(steps())

@@ -52,7 +52,7 @@ class TraceDictionary(NamedTuple):
     content: bytes
 
 
-class Trace(NamedTuple):
+class RunTrace(NamedTuple):
     """What is stored of a packed run."""
 
     frame: bytes
@@ -103,12 +103,12 @@ class TraceCodec:
         self._compress = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, **own)
         self._decompress = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW, **own)
 
-    def pack(self, events: Iterable[PackedEvent]) -> Trace:
+    def pack(self, events: Iterable[PackedEvent]) -> RunTrace:
         """Return what is stored of a run with these events."""
         ordered = in_order(events)
         frame = self._compress.compress(encode_events(ordered))
         types = sorted({event.event_type for event in ordered})
-        return Trace(frame, [event.id for event in ordered], types)
+        return RunTrace(frame, [event.id for event in ordered], types)
 
     def unpack(self, frame: bytes, ids: Sequence[str]) -> list[PackedEvent]:
         """Return the events of a run in order. Raises `TraceDamaged`."""

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 from sinks.postgres.packing.reading import SQL, PackedRun, TraceReader
 from sinks.postgres.packing.trace_format import (
     PackedEvent,
-    Trace,
+    RunTrace,
     TraceCodec,
     TraceDamaged,
     TraceDictionary,
@@ -43,7 +43,7 @@ class RowsChanged(RuntimeError):
     """Rows of a run went while it was packed; nothing was changed."""
 
 
-class Packed(NamedTuple):
+class PackedBatch(NamedTuple):
     """What one batch has done. `after`: where to go on; None: there are no more cold runs."""
 
     after: RunKey | None
@@ -64,13 +64,13 @@ class _Opened(NamedTuple):
 class _Made(NamedTuple):
     run: PackedRun
     rows: list[PackedEvent]
-    trace: Trace
+    trace: RunTrace
     others: list[str]
 
 
 async def pack_next(
     connection: AsyncConnection[Any], after: RunKey, cold_s: float, tenant: str | None = None
-) -> Packed:
+) -> PackedBatch:
     """Pack some cold runs that follow a key, in one transaction. Raises psycopg's errors.
 
     `cold_s`: seconds since the last event of a run, at least `LEAST_COLD_S`. Raises `RowsChanged`.
@@ -79,7 +79,7 @@ async def pack_next(
     async with connection.transaction():
         found = await _candidates(connection, after, cold_s, tenant)
         if not found:
-            return Packed(None)
+            return PackedBatch(None)
         await connection.execute(SQL["lock_tenants"], {"tenants": [found[0][0]]})
         opened, last = await _open(connection, found, cold_s)
         done = await _store(connection, opened)
@@ -221,10 +221,10 @@ async def _samples(
         yield SampledRun(keys[place][1], events)
 
 
-async def _store(connection: AsyncConnection[Any], opened: Sequence[_Opened]) -> Packed:
+async def _store(connection: AsyncConnection[Any], opened: Sequence[_Opened]) -> PackedBatch:
     """Store traces and delete the rows that are in them."""
     if not opened:
-        return Packed(None)
+        return PackedBatch(None)
     reader = TraceReader(connection)
     codec = TraceCodec(await _newest(connection, opened[0].run.tenant))
     made, damaged = list[_Made](), list[str]()
@@ -236,7 +236,7 @@ async def _store(connection: AsyncConnection[Any], opened: Sequence[_Opened]) ->
             continue
         made.append(_Made(run, rows, codec.pack(events), _others(run, events)))
     await _replace(connection, made)
-    return Packed(
+    return PackedBatch(
         None, len(made), sum(len(each.rows) for each in made),
         sum(_size(each.rows) for each in made), sum(len(each.trace.frame) for each in made),
         tuple(damaged),
