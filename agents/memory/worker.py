@@ -19,9 +19,9 @@ from agents.memory.assembling import StepTarget, assemble_next, drop_next
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
 from agents.memory.outbox_watch import OutboxWatch
+from agents.memory.packing import PACK_AFTER_DAYS, RunPacking
 from agents.memory.training import PolicyTraining
 from agents.memory.upkeep import RETRIEVALS_DAYS, MemoryUpkeep
-from agents.memory.packing import PACK_AFTER_DAYS, RunPacking
 from memory.embedding.interface import EmbeddingUnavailable
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import PostgresUnreachable, connect_postgres

@@ -8,8 +8,8 @@ from cli.memory.evaluate import evaluate
 from cli.memory.export import export
 from cli.memory.graph import graph
 from cli.memory.import_ import import_
-from cli.memory.policy import policy
 from cli.memory.pack import pack
+from cli.memory.policy import policy
 from cli.memory.query import query
 from cli.memory.search import search
 from cli.memory.show import show
