@@ -46,6 +46,8 @@ class WorkerConfig:
     """The embedding model of the memory worker."""
     retrievals_days: float = 30.0
     """How long the memory keeps what was retrieved, used and judged."""
+    pack_after_days: float = 7.0
+    """Days after its last event for which a run's events are kept as rows; 0: always."""
     weigh_floods: bool = True
     """Whether a user that floods is downweighted, and not only reported in a notice."""
     notices_days: float = 30.0

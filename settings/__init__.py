@@ -134,6 +134,12 @@ class Settings(KafkaSettings):
         le=256,
         description="dimensions that the endpoint is asked for; longer vectors are projected",
     )
+    pack_after_days: float = Field(
+        7.0,
+        ge=0,
+        description="days after its last event for which a run's events are kept as rows, at least "
+        "1; then they are packed; 0: always",
+    )
     spans_topic: str = Field(
         "",
         pattern=r"^[a-zA-Z0-9._-]{0,249}$",
@@ -189,6 +195,13 @@ class Settings(KafkaSettings):
         ports = (each.strip().rpartition(":")[2] for each in value.split(","))
         if any(port.isdecimal() and not 1 <= int(port) <= HIGHEST_PORT for port in ports):
             raise ValueError(f"give host:port, the port from 1 to {HIGHEST_PORT}")
+        return value
+
+    @field_validator("pack_after_days")
+    @classmethod
+    def _no_fraction_of_a_day(cls, value: float) -> float:
+        if 0 < value < 1:
+            raise ValueError("at least 1, because the last day is never packed; 0: never")
         return value
 
     @field_validator("embedding_url")

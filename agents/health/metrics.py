@@ -131,6 +131,11 @@ METRICS: Final = (
         "memory: rows of retrievals deleted because of their age",
     ),
     WorkerMetric(
+        "headstart_packed_runs_total",
+        "counter",
+        "memory: runs whose events were packed",
+    ),
+    WorkerMetric(
         "headstart_batch_seconds",
         "histogram",
         "applying or storing records, until what follows is published or stored",
@@ -161,7 +166,7 @@ class WorkerCounts:
         self.repaired: Counter[str] = Counter(dict.fromkeys([*EXPLAINED, "command"], 0))
         """Values of Redis that were replaced, by fault."""
         self.contested = self.kept = 0
-        self.vectors_missing = self.embedding_failures = 0
+        self.vectors_missing = self.embedding_failures = self.packed = 0
         self.policy_runs = self.policy_versions = self.judged = self.forgotten = 0
         self.batch, self.delay = LatencyHistogram(BUCKETS_S), LatencyHistogram(BUCKETS_S)
 
@@ -218,6 +223,7 @@ def values(
         counts.policy_versions,
         counts.judged,
         counts.forgotten,
+        counts.packed,
         counts.batch,
         counts.delay,
     ]

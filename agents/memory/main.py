@@ -35,8 +35,13 @@ async def run_memory(config: WorkerConfig) -> int:
         if not await _until_migrated(config.postgres, health, stopping):
             return 0
     watch = OutboxWatch(config.postgres)
-    embedder = GuardedEmbedder(make_embedder(config.embedding))
-    worker = MemoryWorker(config.postgres, embedder, watch, retrievals_days=config.retrievals_days)
+    worker = MemoryWorker(
+        config.postgres,
+        GuardedEmbedder(make_embedder(config.embedding)),
+        watch,
+        retrievals_days=config.retrievals_days,
+        pack_after_days=config.pack_after_days,
+    )
     health.attach_work(worker, watch, worker.report_more)
     log.info("worker.started", worker=MEMORY, instance=config.instance)
     async with health.running():

@@ -19,11 +19,13 @@ from agents.memory.assembling import StepTarget, assemble_next, drop_next
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
 from agents.memory.outbox_watch import OutboxWatch
+from agents.memory.packing import PACK_AFTER_DAYS, RunPacking
 from agents.memory.training import PolicyTraining
 from agents.memory.upkeep import RETRIEVALS_DAYS, MemoryUpkeep
 from memory.embedding.interface import EmbeddingUnavailable
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import PostgresUnreachable, connect_postgres
+from sinks.postgres.packing.trace_format import TraceDamaged
 
 log = structlog.get_logger()
 
@@ -43,8 +45,11 @@ _AWAY: Final = (
     errors.InsufficientPrivilege,
     errors.ReadOnlySqlTransaction,
 )
-_BAD: Final = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
-"""An episode that Postgres refuses: it is left out, and the others go on."""
+_BAD: Final = (
+    psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded, TraceDamaged
+)  # fmt: skip
+"""An episode that Postgres refuses, or whose packed events cannot be read: it is left out, and the
+others go on."""
 
 
 class MemoryWorker:
@@ -61,6 +66,7 @@ class MemoryWorker:
         watch: OutboxWatch,
         debounce_s: float = DEBOUNCE_S,
         retrievals_days: float = RETRIEVALS_DAYS,
+        pack_after_days: float = PACK_AFTER_DAYS,
     ) -> None:
         self.counts = WorkerCounts()
         self.ready = self._away = False
@@ -69,6 +75,7 @@ class MemoryWorker:
         self._limit, self._taken = BATCH, 0
         self._filling: VectorFilling | None = None
         self._training, self._upkeep = PolicyTraining(), MemoryUpkeep(retrievals_days)
+        self._packing = RunPacking(pack_after_days)
         self._no_vectors = ""
         self._refilled = started()
         self._stopping = asyncio.Event()
@@ -165,6 +172,7 @@ class MemoryWorker:
         if done.rows < self._limit // 2:  # only what has nothing to wait for it
             more |= await self._upkeep.step(target.connection)
             more |= await self._train(target)
+            more |= await self._packing.step(target.connection)
         self._counted()
         return more
 
@@ -176,7 +184,7 @@ class MemoryWorker:
             log.error("memory.policy_failed", reason=reason)
             return False
 
-    async def _leave_out(self, target: StepTarget, error: psycopg.Error) -> None:
+    async def _leave_out(self, target: StepTarget, error: Exception) -> None:
         """Try fewer rows; of one that fails alone, leave out the run."""
         if self._limit > 1:
             self._limit = max(1, self._limit // 8)
@@ -196,6 +204,7 @@ class MemoryWorker:
             self._training.runs, self._training.versions,
         )  # fmt: skip
         self.counts.judged, self.counts.forgotten = self._upkeep.judged, self._upkeep.forgotten
+        self.counts.packed = self._packing.runs
 
     def report_more(self) -> Mapping[str, Any]:
         """Return further fields of the worker's report."""

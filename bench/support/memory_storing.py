@@ -17,11 +17,13 @@ from bench.support.backend_cpu import backend_cpu_s
 from bench.support.measuring import echo
 from bench.support.memory_load import SPACE_MS, RunMaker
 from bench.support.outbox_cost import BATCH, cut_batches, mixed, outbox_cost, refuse_none
+from bench.support.packed_storage import measure_packing
 from memory.embedding.wordllama import WordLlamaEmbedder
 from memory.store.outbox import fill_outbox, outbox_lag
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import connect_postgres
 from sinks.postgres.episodes import EpisodeSink, encode_events
+from sinks.postgres.packing.writing import LEAST_COLD_S
 from sinks.postgres.partitions import ensure_partitions
 
 T = TypeVar("T")
@@ -44,14 +46,15 @@ async def measure_storing(dsn: str, runs: int) -> dict[str, Any]:
     now = datetime.now(UTC)
     days = runs * SPACE_MS // 86_400_000 + 1
     begin = round((now - timedelta(milliseconds=runs * SPACE_MS)).timestamp() * 1000)
+    cold = begin - round((LEAST_COLD_S + 3_600) * 1000)
     async with await connect_postgres(dsn) as connection:
-        await ensure_partitions(connection, now.date(), days, 1)
+        await ensure_partitions(connection, now.date(), days + 2, 1)
     made = list(RunMaker(min(runs, OUTBOX_RUNS), begin))
     found: dict[str, Any] = await outbox_cost(dsn, cut_batches(mixed(made, 1)))
     echo(f"outbox: {found}")
     async with await connect_postgres(dsn) as connection:
         await connection.execute("TRUNCATE episodic_events, episode_outbox")
-        events, raw = await _load(dsn, RunMaker(runs, begin))
+        events, raw = await _load(dsn, RunMaker(runs, cold))
         await connection.execute("VACUUM ANALYZE episodic_events")
         found |= {"events": events, "runs": runs, "bytes_per_event": round(raw / events, 1)}
         found |= await _worker(dsn, raw)
@@ -99,11 +102,13 @@ async def _worker(dsn: str, raw: int) -> dict[str, Any]:
         await connection.execute("VACUUM ANALYZE episodes, episode_vectors, episode_outbox")
         storage = await _storage(connection, raw)
         again = await _all_runs(target, "again")
+        packed = await measure_packing(connection, raw)
     return {
         "worker_episodes_per_cpu_s": first["per_cpu_s"],
         **{f"worker_{name}": value for name, value in first.items() if name != "per_cpu_s"},
         "worker_unchanged_per_cpu_s": again["per_cpu_s"],
         **storage,
+        **packed,
         "outbox_rows_per_run": round(waiting / first["episodes"], 2),
     }
 

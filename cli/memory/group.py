@@ -8,6 +8,7 @@ from cli.memory.evaluate import evaluate
 from cli.memory.export import export
 from cli.memory.graph import graph
 from cli.memory.import_ import import_
+from cli.memory.pack import pack
 from cli.memory.policy import policy
 from cli.memory.purge import purge
 from cli.memory.query import query
@@ -30,4 +31,5 @@ app.command("export")(export)
 app.command("import")(import_)
 app.command("backfill")(backfill)
 app.command("purge")(purge)
+app.command("pack")(pack)
 app.command("query")(query)

@@ -98,6 +98,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         health=settings.health,
         memory=settings.memory,
         embedding=embedding_of(settings),
+        pack_after_days=settings.pack_after_days,
         spans_topic=settings.spans_topic,
         weigh_floods=settings.weigh_floods,
         notices_days=settings.notices_days,

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
 
-from memory.episodes.run_event import MAX_BYTES, MAX_EVENTS, RunEvent
+from memory.episodes.run_event import MAX_BYTES, MAX_EVENTS, RunEvent, in_order
+from sinks.postgres.packing.reading import PackedRun, TraceReader, traces_of_runs
 from sinks.postgres.statements import load_statements
 
 SQL = load_statements("memory", Path(__file__).parent / "sql")
@@ -70,8 +71,19 @@ async def run_events(
 ) -> AsyncIterator[tuple[TouchedRun, str, list[RunEvent]]]:
     """Yield (run, workflow type, events in order), for each workflow type of each run.
 
-    Events beyond the bounds of `memory.episodes.run_event` come without their content.
+    Packed events are among them. Those beyond the bounds of `memory.episodes.run_event` come
+    without their content. Raises `TraceDamaged`.
     """
+    packed = await _PackedEvents.of(connection, runs)
+    async for run, workflow_type, events in _stored_rows(connection, runs):
+        yield run, workflow_type, await packed.merged(run, workflow_type, events)
+    async for whole in packed.rest():
+        yield whole
+
+
+async def _stored_rows(
+    connection: AsyncConnection[Any], runs: Sequence[TouchedRun]
+) -> AsyncIterator[tuple[TouchedRun, str, list[RunEvent]]]:
     wanted = {
         "numbers": list(range(len(runs))),
         "tenants": [run.tenant for run in runs],
@@ -96,6 +108,46 @@ async def run_events(
             events.append(RunEvent._make((*rest, data.encode() if whole else b"{}")))
     if key is not None:
         yield runs[key[0]], key[1], events
+
+
+class _PackedEvents:
+    """The packed events of some runs, unpacked when they are wanted."""
+
+    def __init__(self, reader: TraceReader, runs: dict[tuple[str, str, str], PackedRun]) -> None:
+        self._reader, self._runs = reader, runs
+        self._touched: dict[tuple[str, str], TouchedRun] = {}
+
+    @classmethod
+    async def of(
+        cls, connection: AsyncConnection[Any], runs: Sequence[TouchedRun]
+    ) -> _PackedEvents:
+        found = await traces_of_runs(
+            connection, [run.tenant for run in runs], [run.workflow_id for run in runs]
+        )
+        self = cls(
+            TraceReader(connection),
+            {(run.tenant, run.workflow_id, run.workflow_type): run for run in found},
+        )
+        self._touched = {run[:2]: run for run in runs}
+        return self
+
+    async def merged(
+        self, run: TouchedRun, workflow_type: str, events: list[RunEvent]
+    ) -> list[RunEvent]:
+        """Return these events and the packed ones of their run, in order, each once."""
+        packed = self._runs.pop((run.tenant, run.workflow_id, workflow_type), None)
+        return in_order([*events, *await self._events(packed)]) if packed else events
+
+    async def rest(self) -> AsyncIterator[tuple[TouchedRun, str, list[RunEvent]]]:
+        """Yield the runs of which all events are packed."""
+        for (tenant, workflow_id, workflow_type), packed in self._runs.items():
+            yield self._touched[tenant, workflow_id], workflow_type, await self._events(packed)
+
+    async def _events(self, packed: PackedRun) -> list[RunEvent]:
+        return [
+            RunEvent._make((*event[:10], event.data.encode()))
+            for event in await self._reader.of_run(packed)
+        ]
 
 
 async def outbox_lag(connection: AsyncConnection[Any]) -> OutboxLag:

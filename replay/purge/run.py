@@ -23,6 +23,7 @@ from sinks.postgres.purges import (
     lock_tenants,
     open_runs,
     preview_purge,
+    unpack_subject,
 )
 from sinks.postgres.reading import reading_postgres
 from topics.catalogue import (
@@ -87,7 +88,12 @@ async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, P
 
     Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable` and `NotMigrated`.
     """
-    async with reading_postgres(services.postgres) as connection:
+    async with (
+        reading_postgres(services.postgres) as connection,
+        connection.transaction(force_rollback=True),
+    ):
+        await lock_tenants(connection, [purge.tenant])
+        await unpack_subject(connection, purge)  # to count packed events; they stay packed
         runs: Sequence[str] = ()
         if purge.user_id is not None:
             runs = await open_runs(connection, purge.tenant, purge.user_id)

@@ -28,7 +28,7 @@ from replay.log.snapshots import Snapshot
 from replay.verify.row_diff import Findings, compare_rows
 from replay.verify.served import FIX, FOREIGN_FIX, ServedTable, add_wrong
 from sinks.postgres.progress import stored_offsets
-from sinks.postgres.queries import events_not_stored
+from sinks.postgres.queries import EventPlace, events_not_stored
 from sinks.postgres.reading import reading_postgres
 from sinks.redis.commands import CommandPublisher, redis_hash
 from sinks.redis.comparison import RedisComparison
@@ -178,7 +178,7 @@ class _Episodes:
             self._found.events += len(events)
             if offset < reached:
                 wanted += [
-                    (str(each.id), each.tenant, each.timestamp)
+                    EventPlace(str(each.id), each.tenant, each.timestamp, each.workflow_id)
                     for each in events
                     if not self._is_purged(batch.partition, each, offset)
                 ]
@@ -207,7 +207,7 @@ class _Episodes:
             self._query.cancel()
             await asyncio.gather(self._query, return_exceptions=True)
 
-    async def _look_up(self, partition: int, wanted: list[tuple[str, str, int]]) -> None:
+    async def _look_up(self, partition: int, wanted: list[EventPlace]) -> None:
         for missing in await events_not_stored(self._connection, wanted):
             if missing not in self._refused:
                 self._found.findings.add("episode_missing", partition=partition, id=missing)

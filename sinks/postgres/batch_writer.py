@@ -1,9 +1,10 @@
 """Writes batches to Postgres exactly once, and isolates rejected rows.
 
 One transaction per batch: COPY a block of text into the table. If that fails, COPY it into a
-temporary stage and insert the new rows from there (existing rows are kept). Then pass rejected rows
-to the caller, advance the consumer's offsets and commit. Subclasses define the table and how a
-record becomes a line; an outbox, if they have one, is written in the same transaction.
+temporary stage and insert the new rows from there (existing rows are kept). Then drop rows that are
+packed already, pass rejected rows to the caller, advance the consumer's offsets and commit.
+Subclasses define the table and how a record becomes a line; an outbox, if they have one, is written
+in the same transaction.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class BatchWriter:
     """Name under which offsets are stored."""
     sql: ClassVar[Mapping[str, bytes]]
     """Statements `create_stage`, `copy_stage`, `clear_stage` and `merge_stage`; optionally
-    `copy_table` to COPY into the table directly, and `copy_outbox`."""
+    `copy_table` to COPY into the table directly, `copy_outbox`, and `drop_packed`."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
@@ -83,6 +84,11 @@ class BatchWriter:
     @staticmethod
     def touched(lines: Sequence[bytes], /) -> list[bytes]:
         """Return the lines of the outbox, if there is one, that follow from stored `lines`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def packable(touched: Sequence[bytes], /) -> list[tuple[str, str]]:
+        """Return (tenant, workflow id) of the touched runs whose events may be packed already."""
         raise NotImplementedError
 
     @classmethod
@@ -137,8 +143,8 @@ class BatchWriter:
                 kept = [place for place in range(len(lines)) if place not in left_out]
                 lines = [lines[place] for place in kept]
             inserted = await self._insert_new(lines, refused)
-            if inserted and "copy_outbox" in self.sql:
-                await self._note_touched(lines, refused)
+            if inserted:
+                inserted -= await self._after_insert(lines, refused, inserted)
             if refused and kept is not None:
                 refused = [each._replace(position=kept[each.position]) for each in refused]
             if refused:
@@ -159,12 +165,32 @@ class BatchWriter:
                 self._staged_for = STAGED_AFTER
         return await self._insert(lines, 0, refused)
 
-    async def _note_touched(self, lines: Sequence[bytes], refused: Sequence[RejectedRow]) -> None:
-        """Add what the stored lines touch to the outbox."""
+    async def _after_insert(
+        self, lines: Sequence[bytes], refused: Sequence[RejectedRow], inserted: int
+    ) -> int:
+        """Drop rows that are stored otherwise already, and note in the outbox what is touched.
+
+        Returns how many rows were dropped. Runs are only noted if a row of the batch stays.
+        """
+        if not self.sql.keys() & {"copy_outbox", "drop_packed"}:
+            return 0
         left_out = {row.position for row in refused}
         stored = [line for at, line in enumerate(lines) if at not in left_out] if refused else lines
-        async with self._connection.cursor() as cursor:
-            await _copy(cursor, self.sql["copy_outbox"], self.touched(stored))
+        return await self._note_touched(self.touched(stored), inserted)
+
+    async def _note_touched(self, touched: Sequence[bytes], inserted: int) -> int:
+        dropped = 0
+        if old := self.packable(touched):
+            given = {
+                "tenants": [each[0] for each in old],
+                "workflow_ids": [each[1] for each in old],
+            }
+            row = await (await self._connection.execute(self.sql["drop_packed"], given)).fetchone()
+            dropped = int(row[0]) if row else 0
+        if dropped < inserted and "copy_outbox" in self.sql:
+            async with self._connection.cursor() as cursor:
+                await _copy(cursor, self.sql["copy_outbox"], touched)
+        return dropped
 
     async def _copied(self, lines: Sequence[bytes]) -> bool:
         """COPY `lines` into the table; return False if one is rejected or exists already."""

@@ -5,12 +5,15 @@ NULL is the empty string, as set in the statements.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_LETTERS: Final = {"\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r"}
+_ESCAPED: Final = re.compile(r"\\[\\tnr]")
 _MILLISECONDS: Final = [f".{rest:03}Z" for rest in range(1000)]
 _BLANKS: Final = bytes.maketrans(b"\t\n\r", b"   ")
 
@@ -23,6 +26,12 @@ def encode_columns(columns: Sequence[str]) -> bytes:
     if plain is not None:
         return plain[0]
     return "\t".join([column.translate(_ESCAPES) for column in columns]).encode()
+
+
+def decode_column(column: bytes) -> str:
+    """Return the text of an encoded column."""
+    text = column.decode()
+    return _ESCAPED.sub(lambda found: _LETTERS[found[0]], text) if "\\" in text else text
 
 
 def split_columns(lines: Sequence[str], columns: int) -> list[bytes] | None:

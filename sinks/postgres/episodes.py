@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import repeat
 from typing import ClassVar, Final
@@ -10,6 +11,7 @@ import msgspec
 
 from sinks.postgres.batch_writer import BatchWriter
 from sinks.postgres.copy_format import (
+    decode_column,
     encode_columns,
     encode_json,
     encode_jsons,
@@ -49,6 +51,8 @@ class _OnlyColumns(_Columns, gc=False, forbid_unknown_fields=True):
     pass
 
 
+_RECENT_S: Final = 3_600.0
+"""Much less than `packing.writing.LEAST_COLD_S`: the clocks of two machines may differ."""
 _TEXTS: Final = 13
 """Number of columns that `_texts` returns."""
 _LEAST: Final = 1e-37
@@ -144,6 +148,20 @@ def touched_runs(lines: Sequence[bytes], /) -> list[bytes]:
     return [b"%b\t%b\t%b\t%b\n" % (*run, at, last[run]) for run, at in first.items()]
 
 
+def maybe_packed(touched: Sequence[bytes], /) -> list[tuple[str, str]]:
+    """Return (tenant, workflow id) of those runs in `touched_runs`' lines that have old events.
+
+    Nothing of the last day is ever packed, so what comes at its time costs no query.
+    """
+    recent = encode_time(round((time.time() - _RECENT_S) * 1000)).encode()
+    columns = (line.split(b"\t", 3) for line in touched)
+    return [
+        (decode_column(tenant), decode_column(workflow_id))
+        for tenant, workflow_id, first, _last in columns
+        if first < recent
+    ]
+
+
 class EpisodeSink(BatchWriter):
     """Stores validated events in `episodic_events`; unknown top-level fields go to `extra`.
 
@@ -157,6 +175,7 @@ class EpisodeSink(BatchWriter):
     sql: ClassVar = load_statements("episodes")
     encode = staticmethod(encode_events)
     touched = staticmethod(touched_runs)
+    packable = staticmethod(maybe_packed)
 
 
 class EventOnlySink(EpisodeSink):

@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from headstart.keys import context_part
+from sinks.postgres.packing.writing import unpack_runs
 from sinks.postgres.statements import load_statements
 from topics.control.messages import Purge
 from topics.control.purges import SUBJECTS, subject_name
@@ -27,6 +28,7 @@ RULES: Final[Mapping[str, str]] = {
     "memory_retrievals": "deleted: retrievals that found one of the episodes",
     "memory_profiles": "deleted: of the user",
     "memory_policies": "deleted with the whole tenant; else kept, weights learned from all users",
+    "trace_dictionaries": "deleted with the whole tenant; else kept, holds what three users share",
     "threshold_history": "deleted: contexts with the subject in their path",
     "notices": "deleted: contexts with the subject in their path",
     "context_watch": "deleted: contexts with the subject in their path",
@@ -40,7 +42,7 @@ _ALWAYS: Final = (
     "memory_retrievals", "episode_outbox", "assemble_again",
 )  # fmt: skip
 _HISTORY: Final = ("threshold_history", "notices", "context_watch")
-_ONCE: Final = ("memory_profiles", "memory_policies", *_HISTORY)
+_ONCE: Final = ("memory_profiles", "memory_policies", "trace_dictionaries", *_HISTORY)
 _UNCOUNTED: Final = ("count_lists", "assemble_again")
 _SELECTED: Final = ("episodic_events", "episodes", "episodes_of_runs")
 """Statements that return how many rows they deleted."""
@@ -86,6 +88,17 @@ def _stored(row: Sequence[Any]) -> StoredPurge:
         id, at, tenant, user or None, session or None, workflow or None, whole, tuple(runs)
     )
     return StoredPurge(purge, epoch, {int(key): offset for key, offset in offsets.items()}, rows)
+
+
+async def unpack_subject(connection: AsyncConnection[Any], purge: Purge) -> None:
+    """Store packed events of the subject's runs as rows again, in the caller's transaction.
+
+    Events of others in these runs stay so. Traces that cannot be read are dropped: erasure goes
+    first. Those of a whole tenant go with their episodes.
+    """
+    if not purge.whole_tenant:
+        subject = {name: getattr(purge, name) for name in SUBJECTS}
+        await unpack_runs(connection, purge.tenant, **subject, drop_damaged=True)
 
 
 async def open_runs(connection: AsyncConnection[Any], tenant: str, user_id: str) -> list[str]:
@@ -144,6 +157,7 @@ async def erase(
     `epoch`, `offsets`: where the control record is.
     """
     given = _parameters(purge, since=purge.at if known else -1, types=types)
+    await unpack_subject(connection, purge)
     await connection.execute(_SQL["create_lists"])
     counts: dict[str, int] = {}
     vectors = await (await connection.execute(_SQL["has_vectors"])).fetchone()

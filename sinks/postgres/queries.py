@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import orjson
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from sinks.postgres.packing.reading import TraceReader
 from sinks.postgres.reading import tenant_scope
 from sinks.postgres.statements import load_statements
 
@@ -18,7 +20,7 @@ _SQL = load_statements("queries")
 
 
 class EventCount(NamedTuple):
-    """Number of rows of a tenant, and of distinct events in them."""
+    """Number of stored events of a tenant, and of distinct ones."""
 
     stored: int
     distinct: int
@@ -30,7 +32,8 @@ async def events_of_workflow(
     """Return the newest `limit` events of one workflow, newest first, as they were emitted.
 
     Timestamps are Unix ms, unknown fields are at the top level again, absent fields are omitted,
-    and `confidence` has the precision of a 32-bit float.
+    and `confidence` has the precision of a 32-bit float. Raises `TraceDamaged` for packed events
+    that cannot be read.
     """
     which = {"tenant": tenant, "workflow_id": workflow_id, "limit": limit}
     async with (
@@ -38,7 +41,11 @@ async def events_of_workflow(
         connection.cursor(row_factory=dict_row) as cursor,
     ):
         await cursor.execute(_SQL["events_of_workflow"], which)
-        return [event_of(row) for row in await cursor.fetchall()]
+        reader, rows = TraceReader(connection), list[dict[str, Any]]()
+        for row in await cursor.fetchall():
+            rows += await reader.rows(row)
+    rows.sort(key=lambda row: (row["timestamp"], row["id"]), reverse=True)
+    return [event_of(row) for row in rows[:limit]]
 
 
 def event_of(row: dict[str, Any]) -> dict[str, Any]:
@@ -65,16 +72,28 @@ async def event_ids(connection: AsyncConnection[Any], tenant: str) -> set[str]:
     return {row[0] for row in await cursor.fetchall()}
 
 
+class EventPlace(NamedTuple):
+    """What finds an event; `timestamp` is Unix ms."""
+
+    id: str
+    tenant: str
+    timestamp: int
+    workflow_id: str
+
+
 async def events_not_stored(
-    connection: AsyncConnection[Any], events: Iterable[tuple[str, str, int]]
+    connection: AsyncConnection[Any], events: Iterable[EventPlace]
 ) -> list[str]:
-    """Return the ids of events, given as (id, tenant, Unix ms), that have no row."""
-    ids, tenants, timestamps = zip(*events, strict=True)
-    # One string each: psycopg writes arrays element by element. No tenant has control characters.
+    """Return the ids of events that have no row and are not packed."""
+    ids, tenants, timestamps, workflow_ids = zip(*events, strict=True)
+    # One string each: psycopg writes arrays element by element. No tenant has control characters;
+    # a workflow id may, and one with a NUL, which Postgres refuses, is stored nowhere.
+    names = [name.replace("\0", "") for name in workflow_ids]
     which = {
         "ids": ",".join(ids),
         "tenants": "\x1f".join(tenants),
         "timestamps": ",".join(map(str, timestamps)),
+        "workflow_ids": orjson.dumps(names).decode(),
     }
     return [
         row[0] for row in await (await connection.execute(_SQL["not_stored"], which)).fetchall()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import psycopg
 import pytest
 
 from agents.memory import assembling
-from agents.memory.assembling import StepTarget, assemble_next
+from agents.memory.assembling import assemble_next
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
 from agents.memory.outbox_watch import OutboxWatch
@@ -20,8 +19,9 @@ from agents.memory.worker import MemoryWorker
 from memory.embedding.interface import EmbeddingUnavailable, Vectors
 from memory.store.outbox import fill_outbox
 from memory.store.purges import lock_for_purge
-from memory.store.vectors import can_store_vectors, use_model
+from memory.store.vectors import use_model
 from sinks.connections import connect_postgres
+from tests.memory.episode_targets import target_at
 from tests.memory.stored_runs import (
     AT,
     DAY_MS,
@@ -36,15 +36,6 @@ from tests.patience import until_in_loop
 pytestmark = pytest.mark.integration
 
 VECTORS = "SELECT tenant, episode, text_hash, outcome, v IS NULL FROM episode_vectors ORDER BY 1, 2"
-
-
-@asynccontextmanager
-async def target_at(dsn: str, embedder: Any = None) -> Any:
-    guarded = GuardedEmbedder(embedder or WordEmbedder(), retry_s=0)
-    async with await connect_postgres(dsn) as connection:
-        await can_store_vectors(connection)
-        model = await use_model(connection, guarded.embedder)
-        yield StepTarget(connection, guarded, model.id)
 
 
 async def drained(dsn: str, embedder: Any = None, limit: int = 500) -> int:

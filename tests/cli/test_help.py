@@ -75,6 +75,7 @@ def test_the_commands() -> None:
         "memory import",
         "memory backfill",
         "memory purge",
+        "memory pack",
         "config set threshold",
         "config set mode",
         "config unset threshold",

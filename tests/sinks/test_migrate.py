@@ -44,6 +44,7 @@ ALL = [
     "0006_episodic_memory",
     "0007_memory_policies",
     "0008_purges",
+    "0009_packed_runs",
     "0010_tenant_isolation",
 ]
 

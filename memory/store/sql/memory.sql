@@ -97,9 +97,17 @@ FROM episode_outbox
 -- name: fill_outbox
 -- All runs of a tenant, or of all, whose stored events are of a time: the worker assembles them.
 INSERT INTO episode_outbox (tenant, workflow_id, first_at, last_at)
-SELECT tenant, workflow_id, min(timestamp), max(timestamp) FROM episodic_events
-WHERE timestamp >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
-    AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+SELECT tenant, workflow_id, min(first_at), max(last_at) FROM (
+    SELECT tenant, workflow_id, min(timestamp) AS first_at, max(timestamp) AS last_at
+    FROM episodic_events
+    WHERE timestamp >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+        AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    GROUP BY tenant, workflow_id
+    UNION ALL
+    SELECT tenant, workflow_id, started, ended FROM episodes
+    WHERE trace IS NOT NULL AND ended >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+        AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+) AS run
 GROUP BY tenant, workflow_id
 
 -- name: episodes

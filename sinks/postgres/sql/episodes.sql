@@ -39,3 +39,7 @@ ON CONFLICT (timestamp, tenant, id) DO NOTHING
 -- name: copy_outbox
 -- The runs of the stored events, for the memory worker. Append only: see migration 0006.
 COPY episode_outbox (tenant, workflow_id, first_at, last_at) FROM STDIN (FORMAT text, NULL '')
+
+-- name: drop_packed
+-- Rows that are packed already: see migration 0009.
+SELECT memory_drop_packed(%(tenants)s::text[], %(workflow_ids)s::text[])

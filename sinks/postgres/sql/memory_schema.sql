@@ -119,6 +119,16 @@ GRANT EXECUTE ON FUNCTION add_event_partition TO headstart_sink
 GRANT SELECT, INSERT, UPDATE, DELETE ON episode_vectors TO headstart_worker;
 GRANT SELECT ON episode_vectors TO headstart_reader
 
+-- name: packing_granted
+SELECT coalesce(has_table_privilege(
+    'headstart_reader', to_regclass('trace_dictionaries'), 'SELECT'), true)
+
+-- name: grant_packing
+GRANT SELECT, INSERT, DELETE ON trace_dictionaries TO headstart_worker;
+GRANT USAGE ON SEQUENCE trace_dictionaries_id_seq TO headstart_worker;
+GRANT SELECT ON trace_dictionaries TO headstart_reader, headstart_sink;
+GRANT EXECUTE ON FUNCTION memory_drop_packed TO headstart_sink
+
 -- name: purges_granted
 SELECT has_table_privilege('headstart_sink', 'memory_purges', 'UPDATE')
 
@@ -127,7 +137,9 @@ SELECT has_table_privilege('headstart_sink', 'memory_purges', 'UPDATE')
 GRANT SELECT, INSERT, UPDATE ON memory_purges TO headstart_sink;
 GRANT INSERT ON memory_audit TO headstart_sink;
 GRANT SELECT, DELETE ON episodic_events, episodes, episode_outbox, memory_retrievals,
-    memory_profiles, memory_policies, threshold_history, notices, context_watch TO headstart_sink;
+    memory_profiles, memory_policies, threshold_history, notices, context_watch,
+    trace_dictionaries TO headstart_sink;
+GRANT UPDATE (trace, trace_ids, trace_types, trace_others) ON episodes TO headstart_sink;
 DO $$ BEGIN
     IF to_regclass('episode_vectors') IS NOT NULL THEN
         GRANT SELECT, DELETE ON episode_vectors TO headstart_sink;

@@ -154,6 +154,12 @@ DELETE FROM memory_profiles WHERE tenant = %(tenant)s AND (%(whole)s OR user_id 
 -- Learned from all users of a tenant, without their names.
 DELETE FROM memory_policies WHERE tenant = %(tenant)s AND %(whole)s
 
+-- name: trace_dictionaries
+-- Once no packed run of the tenant is left that may need one.
+DELETE FROM trace_dictionaries WHERE tenant = %(tenant)s AND %(whole)s AND NOT EXISTS (
+    SELECT FROM episodes WHERE tenant = %(tenant)s AND trace IS NOT NULL
+)
+
 -- name: threshold_history
 DELETE FROM threshold_history
 WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
@@ -212,7 +218,8 @@ UNION ALL
 SELECT 'episodes', count(*) FROM episodes
 WHERE tenant = %(tenant)s
     AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
-        OR workflow_id = %(workflow_id)s)
+        OR workflow_id = %(workflow_id)s
+        OR %(user_id)s = ANY (trace_others) OR %(session_id)s = ANY (trace_others))
     AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
 UNION ALL
 SELECT 'threshold_history', count(*) FROM threshold_history

@@ -1,0 +1,1 @@
+"""Packed runs: the events of a cold run as one compressed column of its episode."""
