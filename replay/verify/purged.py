@@ -14,7 +14,7 @@ from replay.log.purges import read_log_purges
 from replay.verify.row_diff import Findings
 from sinks.postgres.progress import stored_offsets
 from sinks.postgres.purges import StoredPurge, read_purges, remaining_rows
-from sinks.postgres.queries import events_not_stored
+from sinks.postgres.queries import EventPlace, events_not_stored
 from sinks.postgres.reading import reading_postgres
 from sinks.redis.queries import served_thresholds
 from topics.catalogue import EPISODES_GROUP, EVENTS
@@ -91,7 +91,7 @@ async def _check_log(
 ) -> None:
     """Count what the log still has, and look for it in Postgres as far as the sink is."""
     state = await topic_state(kafka, EVENTS.name)
-    wanted: list[tuple[str, str, int]] = []
+    wanted: list[EventPlace] = []
     async for record in read_records(kafka, EVENTS.name, state.begin, state.end):
         if not purges[record.partition] or is_control(record.headers):
             continue
@@ -100,7 +100,8 @@ async def _check_log(
             check.covered_bytes += len(raw)
             event = orjson.loads(raw)
             if record.offset < reached.get(record.partition, 0):
-                wanted.append((str(event.get("id")), event["tenant"], event["timestamp"]))
+                id, workflow_id = str(event.get("id")), str(event.get("workflow_id"))
+                wanted.append(EventPlace(id, event["tenant"], event["timestamp"], workflow_id))
         if len(wanted) >= _AT_ONCE:
             await _look_up(connection, wanted, check)
             wanted = []
@@ -121,12 +122,12 @@ def _covered(value: bytes | None, purges: PartitionPurges, offset: int) -> list[
 
 
 async def _look_up(
-    connection: AsyncConnection[Any], wanted: list[tuple[str, str, int]], check: PurgedCheck
+    connection: AsyncConnection[Any], wanted: list[EventPlace], check: PurgedCheck
 ) -> None:
     missing = set(await events_not_stored(connection, wanted))
-    for id, tenant, _at in wanted:
-        if id not in missing:
-            check.findings.add("purged_event", tenant=tenant, id=id, fix=_FIX)
+    for each in wanted:
+        if each.id not in missing:
+            check.findings.add("purged_event", tenant=each.tenant, id=each.id, fix=_FIX)
 
 
 async def _check_redis(redis: str, stored: list[StoredPurge], check: PurgedCheck) -> None:

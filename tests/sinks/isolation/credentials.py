@@ -16,30 +16,35 @@ READS: Final = {"select", "copy out"}
 ADDS: Final = {"insert", "copy in"}
 NONE: Final[set[str]] = set()
 CHANGES: Final = READS | ADDS | {"update", "delete"}
+ERASES: Final = READS | {"delete"}
+"""The sink carries out purges."""
+STORES: Final = READS | ADDS | {"delete"}
 
 ALLOWED: Final[dict[str, tuple[set[str], set[str], set[str]]]] = {
     #                          sink            worker                 reader
-    "episodic_events":        (READS | ADDS,   READS | {"delete"},    READS),
-    "threshold_history":      (READS | ADDS,   NONE,                  READS),
+    "episodic_events":        (STORES,         READS | {"delete"},    READS),
+    "threshold_history":      (STORES,         NONE,                  READS),
     "notices":                (CHANGES,        NONE,                  READS),
     "context_watch":          (CHANGES,        NONE,                  NONE),
     "sink_offsets":           (READS | ADDS | {"update"}, NONE,       NONE),
     "schema_migrations":      (NONE,           NONE,                  NONE),
-    "episodes":               (NONE,           CHANGES,               READS),
-    "episode_vectors":        (NONE,           CHANGES,               READS),
-    "episode_outbox":         (ADDS,           CHANGES,               NONE),
+    "episodes":               (ERASES,         CHANGES,               READS),
+    "episode_vectors":        (ERASES,         CHANGES,               READS),
+    "episode_outbox":         (STORES,         CHANGES,               NONE),
     "memory_models":          (NONE,           CHANGES,               READS),
-    "memory_policies":        (NONE,           CHANGES,               READS),
-    "memory_profiles":        (NONE,           CHANGES,               READS),
-    "memory_purges":          (NONE,           CHANGES,               NONE),
-    "memory_retrievals":      (NONE,           CHANGES,               READS | {"insert"}),
-    "memory_audit":           (NONE,           CHANGES,               NONE),
+    "memory_policies":        (ERASES,         CHANGES,               READS),
+    "memory_profiles":        (ERASES,         CHANGES,               READS),
+    "memory_purges":          (READS | ADDS | {"update"}, CHANGES,    NONE),
+    "memory_retrievals":      (ERASES,         CHANGES,               READS | {"insert"}),
+    "memory_audit":           (ADDS,           CHANGES,               NONE),
+    "trace_dictionaries":     (ERASES,         STORES,                READS),
 }  # fmt: skip
 """By table, for each of `ROLES`. COPY into a table is refused where row-level security applies."""
 FUNCTIONS: Final[dict[str, tuple[bool, bool, bool]]] = {
     "add_event_partition": (True, False, False),
     "memory_words": (False, True, True),
     "memory_fuzzy": (False, True, True),
+    "memory_drop_packed": (True, False, False),
 }
 """Functions that run as their owner, and whether each of `ROLES` may call them."""
 
