@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
 import pytest
 
-from agents.memory.assembling import StepTarget, assemble_next
-from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
 from memory.embedding.interface import EmbeddingUnavailable, Vectors
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import Retrieval
 from memory.retrieval.service import RetrievalService
 from memory.store.reading import all_episodes, find_episodes, memory_stats
-from memory.store.vectors import can_store_vectors, use_model
+from memory.store.vectors import use_model
 from sinks.connections import connect_postgres
+from tests.memory.complaints.assembling import drain, worker
 from tests.memory.stored_runs import WordEmbedder, run, store
 
 pytestmark = pytest.mark.integration
@@ -43,21 +41,6 @@ class DyingEmbedder(WordEmbedder):
 
     def embed(self, texts: Any) -> Vectors:
         raise EmbeddingUnavailable("killed")
-
-
-@asynccontextmanager
-async def worker(dsn: str, embedder: WordEmbedder) -> Any:
-    guarded = GuardedEmbedder(embedder, retry_s=0)
-    async with await connect_postgres(dsn) as connection:
-        await can_store_vectors(connection)
-        model = await use_model(connection, embedder)
-        yield StepTarget(connection, guarded, model.id)
-
-
-async def drain(dsn: str, embedder: WordEmbedder) -> None:
-    async with worker(dsn, embedder) as target:
-        while (await assemble_next(target, 500, 0)).rows:
-            pass
 
 
 async def fill(dsn: str, embedder: WordEmbedder) -> None:

@@ -17,7 +17,7 @@ from memory.retrieval.service import RetrievalService
 from memory.store.outbox import outbox_lag
 from memory.store.reading import find_episodes
 from sinks.connections import connect_postgres
-from tests.memory.complaints.test_models import drain
+from tests.memory.complaints.assembling import drain
 from tests.memory.stored_runs import WordEmbedder, event, run, store
 
 pytestmark = pytest.mark.integration

@@ -25,6 +25,9 @@ _READS: Final = re.compile(
 )
 _EQUAL: Final = re.compile(r"\b(\w+)\.tenant\s*=\s*(\w+)\.tenant\b")
 _GIVEN: Final = re.compile(r"\b(\w+)\.tenant\s*=(?!\s*\w+\.tenant\b)")
+_PLAIN: Final = re.compile(r"(?<![\w.])tenant\s*=")
+_USING: Final = re.compile(r"\bJOIN\s+\w+\s+AS\s+(\w+)\s+USING\s+\(tenant,")
+"""A join with the tenants of a given list."""
 _STATEMENT: Final = re.compile(
     r"^\W*(?:WITH|SELECT|UPDATE|DELETE|INSERT|COPY|EXPLAIN|CREATE FUNCTION)\b"
 )
@@ -96,8 +99,13 @@ def without_tenant(text: str) -> list[str]:
         return []  # creates or grants
     found = [(each["table"], each["alias"] or each["table"]) for each in _READS.finditer(plain)]
     given = {match[1] for match in _GIVEN.finditer(plain)}
-    if len(found) == 1 and re.search(r"(?<![\w.])tenant\s*=", plain):
+    if len(found) == 1 and _PLAIN.search(plain):
         given.add(found[0][1])
+    bare = [each["table"] for each in _READS.finditer(plain) if not each["alias"]]
+    if len(_PLAIN.findall(plain)) >= len(bare):  # each part of a union has its own condition
+        given |= set(bare)
+    if "unnest(" in plain:
+        given |= set(_USING.findall(plain))
     pairs = [match.groups() for match in _EQUAL.finditer(plain)]
     given |= {name for pair in pairs for name in pair} - {name for _, name in found}
     for _ in found:

@@ -16,6 +16,11 @@ ALL_TENANTS: Final = {
     "memory.sql lag": "how many rows wait, of all tenants together",
     "vectors.sql missing": "the memory worker fills in vectors of all tenants, in their order",
     "vectors.sql count_missing": "how many vectors a model lacks, of all tenants together",
+    "policies.sql due": "the memory worker goes through all tenants; joined by each one's name",
+    "policies.sql judged_tenants": "the names of tenants with new judgements, for the worker",
+    "policies.sql forget_retrievals": "old retrievals of all tenants are deleted",
+    "queries.sql estimate_events": "a number for all tenants together",
+    "bench/support/purge_measuring.py": "a sum over the rows of a made-up user",
     "notices.sql unsent": "the history worker sends the notices of its partitions",
     "notices.sql mark_sent": "the same notices, by their ids",
     "notices.sql forget_sent": "old notices of all tenants are deleted",
@@ -26,7 +31,8 @@ ALL_TENANTS: Final = {
 IF_NAMED: Final = {
     "memory.sql fill_outbox", "memory.sql episodes", "memory.sql totals", "memory.sql outcomes",
     "memory.sql concepts", "memory.sql domains", "memory.sql tools", "memory.sql agents",
-    "archive.sql archived", "archive.sql extent", "notices.sql newest",
+    "archive.sql archived", "archive.sql count_archived", "archive.sql partly_archived",
+    "notices.sql newest", "packing.sql candidates", "packing.sql outlook", "purges.sql purges",
 }  # fmt: skip
 """Commands of operators, whose --tenant may be left out; `tenant_scope` begins where it is not."""
 
