@@ -17,6 +17,8 @@ from tests.secure.certificates import Certificates
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if missing := [each for each in ("java", "mvn", "openssl") if not shutil.which(each)]:
+        pytest.skip(f"Apache Kafka with TLS needs Java 17, Maven and openssl: no {missing[0]}")
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
@@ -24,8 +26,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def listeners(
     certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Listeners]:
-    if not (shutil.which("java") and shutil.which("mvn")):
-        pytest.skip("Apache Kafka needs Java 17 and Maven")
     folder: Path = tmp_path_factory.mktemp("secure-kafka")
     group = ProcessGroup(folder)
     try:
