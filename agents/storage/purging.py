@@ -21,7 +21,6 @@ from sinks.postgres.purges import (
     lock_tenants,
     purged_types,
     read_purges,
-    unpack_subject,
 )
 from topics.control.purges import PartitionPurges, PlacedPurge, subject_name, subject_of
 from topics.epoch import Epoch
@@ -81,7 +80,6 @@ class BatchPurges:
     async def _erase(self, connection: AsyncConnection[Any], placed: PartitionPurge) -> None:
         purge, partition, offset = placed
         known = await is_known(connection, purge)
-        await unpack_subject(connection, purge)  # the types of packed events count too
         types = [
             name
             for name in await purged_types(connection, purge, known=known)

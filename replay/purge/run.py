@@ -10,9 +10,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from psycopg import AsyncConnection
 
 from processing.state.rows import CONTEXT, context_of
 from replay.log.live_table import read_next_offsets, read_whole_table
@@ -88,17 +89,8 @@ async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, P
 
     Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable` and `NotMigrated`.
     """
-    async with (
-        reading_postgres(services.postgres) as connection,
-        connection.transaction(force_rollback=True),
-    ):
-        await lock_tenants(connection, [purge.tenant])
-        await unpack_subject(connection, purge)  # to count packed events; they stay packed
-        runs: Sequence[str] = ()
-        if purge.user_id is not None:
-            runs = await open_runs(connection, purge.tenant, purge.user_id)
-        purge = msgspec.structs.replace(purge, runs=tuple(runs))
-        events, episodes = await preview_purge(connection, purge)
+    async with reading_postgres(services.postgres) as connection:
+        purge, events, episodes = await look_up_stored(connection, purge)
     tables = await read_whole_table(services.kafka, await read_epoch(services.kafka))
     holds = context_matcher(purge)
     contexts = sum(
@@ -106,7 +98,22 @@ async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, P
         for table in tables.values()
         for key in table.rows
     )
-    return purge, PurgePreview(events, episodes, contexts, len(runs))
+    return purge, PurgePreview(events, episodes, contexts, len(purge.runs))
+
+
+async def look_up_stored(connection: AsyncConnection[Any], purge: Purge) -> tuple[Purge, int, int]:
+    """Return the purge, with the runs that it needs, and how many events and episodes it covers.
+
+    In a transaction that is rolled back, so that packed events are counted and stay packed.
+    """
+    async with connection.transaction(force_rollback=True):
+        await lock_tenants(connection, [purge.tenant])
+        await unpack_subject(connection, purge)
+        runs: Sequence[str] = ()
+        if purge.user_id is not None:
+            runs = await open_runs(connection, purge.tenant, purge.user_id)
+        purge = msgspec.structs.replace(purge, runs=tuple(runs))
+        return purge, *await preview_purge(connection, purge)
 
 
 async def carry_out(

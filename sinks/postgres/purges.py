@@ -13,10 +13,18 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from headstart.keys import context_part
-from sinks.postgres.packing.writing import unpack_runs
+from sinks.postgres.packing.reading import PackedRun, TraceReader
+from sinks.postgres.packing.trace_format import TraceDamaged
+from sinks.postgres.packing.writing import RunKey, unpack_runs
 from sinks.postgres.statements import load_statements
 from topics.control.messages import Purge
-from topics.control.purges import SUBJECTS, subject_name
+from topics.control.purges import (
+    SUBJECTS,
+    EventSubject,
+    PartitionPurges,
+    PlacedPurge,
+    subject_name,
+)
 
 _SQL = load_statements("purges")
 
@@ -90,15 +98,22 @@ def _stored(row: Sequence[Any]) -> StoredPurge:
     return StoredPurge(purge, epoch, {int(key): offset for key, offset in offsets.items()}, rows)
 
 
-async def unpack_subject(connection: AsyncConnection[Any], purge: Purge) -> None:
+async def unpack_subject(
+    connection: AsyncConnection[Any], purge: Purge, types: Sequence[str] | None = None
+) -> list[RunKey]:
     """Store packed events of the subject's runs as rows again, in the caller's transaction.
 
-    Events of others in these runs stay so. Traces that cannot be read are dropped: erasure goes
-    first. Those of a whole tenant go with their episodes.
+    Events of others in these runs stay so. Traces that cannot be read are dropped, because erasure
+    goes first; returns their runs, whose episodes must go too. Those of a whole tenant go with
+    their episodes. `types`: only these workflow types.
     """
+    damaged = list[RunKey]()
     if not purge.whole_tenant:
         subject = {name: getattr(purge, name) for name in SUBJECTS}
-        await unpack_runs(connection, purge.tenant, **subject, drop_damaged=True)
+        await unpack_runs(
+            connection, purge.tenant, **subject, runs=purge.runs, types=types, damaged=damaged
+        )
+    return damaged
 
 
 async def open_runs(connection: AsyncConnection[Any], tenant: str, user_id: str) -> list[str]:
@@ -117,7 +132,29 @@ async def preview_purge(connection: AsyncConnection[Any], purge: Purge) -> tuple
 async def remaining_rows(connection: AsyncConnection[Any], purge: Purge) -> dict[str, int]:
     """Return how many rows that a purge covers are still there, by table."""
     rows = await (await connection.execute(_SQL["remaining"], _parameters(purge))).fetchall()
-    return {table: count for table, count in rows if count}
+    counts = dict(rows)
+    counts["episodic_events"] += await _remaining_packed(connection, purge)
+    return {table: count for table, count in counts.items() if count}
+
+
+async def _remaining_packed(connection: AsyncConnection[Any], purge: Purge) -> int:
+    """Return how many packed events a purge covers; a trace that cannot be read counts as one."""
+    rows = await (await connection.execute(_SQL["packed_runs"], _parameters(purge))).fetchall()
+    reader = TraceReader(connection)
+    covering = PartitionPurges([PlacedPurge(purge, -1)])  # by time alone
+    count = 0
+    for run in (PackedRun(*row) for row in rows):
+        try:
+            events = await reader.of_run(run)
+        except TraceDamaged:
+            count += 1
+            continue
+        for each in events:
+            subject = EventSubject(
+                run.tenant, run.workflow_id, each.timestamp, each.user_id, each.session_id
+            )
+            count += covering.covers(subject, 0)
+    return count
 
 
 async def is_known(connection: AsyncConnection[Any], purge: Purge) -> bool:
@@ -157,8 +194,9 @@ async def erase(
     `epoch`, `offsets`: where the control record is.
     """
     given = _parameters(purge, since=purge.at if known else -1, types=types)
-    await unpack_subject(connection, purge)
+    damaged = await unpack_subject(connection, purge, types)
     await connection.execute(_SQL["create_lists"])
+    await _note_damaged(connection, damaged)
     counts: dict[str, int] = {}
     vectors = await (await connection.execute(_SQL["has_vectors"])).fetchone()
     for name in _ALWAYS if known else (*_ALWAYS, *_ONCE):
@@ -174,6 +212,13 @@ async def erase(
         counts[table] = counts.get(table, 0) + (row[0] if row else max(0, cursor.rowcount))
     await _mark(connection, purge, given, counts, epoch, offsets or {})
     return {table: count for table, count in counts.items() if count}
+
+
+async def _note_damaged(connection: AsyncConnection[Any], damaged: Sequence[RunKey]) -> None:
+    if damaged:
+        _tenants, ids, types = zip(*damaged, strict=True)
+        given = {"workflow_ids": list(ids), "workflow_types": list(types)}
+        await connection.execute(_SQL["note_damaged"], given)
 
 
 async def erase_history(connection: AsyncConnection[Any], purge: Purge) -> dict[str, int]:

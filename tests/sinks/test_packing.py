@@ -25,6 +25,7 @@ from sinks.postgres.queries import (
 )
 from tests.memory.episode_targets import target_at
 from tests.memory.stored_runs import AT, DAY_MS, event, rows, run, store
+from tests.sinks.packed_runs import packed
 
 pytestmark = pytest.mark.integration
 
@@ -39,18 +40,6 @@ async def assembled(dsn: str) -> None:
     async with target_at(dsn) as target:
         while (await assemble_next(target, 500, 0)).rows:
             pass
-
-
-async def packed(dsn: str, tenant: str | None = None) -> PackedBatch:
-    """Pack every cold run; return the sums."""
-    done, after = PackedBatch(None), START
-    async with await connect_postgres(dsn) as connection:
-        while True:
-            some = await pack_next(connection, after, 0, tenant)
-            done = PackedBatch(None, *(a + b for a, b in zip(done[1:], some[1:], strict=True)))
-            if some.after is None:
-                return done
-            after = some.after
 
 
 async def everything(dsn: str, ids: list[dict[str, Any]]) -> dict[str, Any]:

@@ -127,30 +127,36 @@ async def unpack_runs(
     user_id: str | None = None,
     session_id: str | None = None,
     workflow_id: str | None = None,
-    drop_damaged: bool = False,
+    runs: Sequence[str] = (),
+    types: Sequence[str] | None = None,
+    damaged: list[RunKey] | None = None,
 ) -> int:
     """Store the packed events of some runs as rows again; return the number of runs.
 
     Of runs in which the user or session has an event; of all runs of the tenant if none is given.
     Before events are deleted one by one, as a purge does. In the caller's transaction.
-    `drop_damaged`: forget traces that cannot be read, instead of raising `TraceDamaged`.
+    `runs`: workflow ids of further runs, beside those of a user. `types`: only these workflow
+    types. `damaged`: gets the runs whose traces cannot be read, and these traces are forgotten;
+    without it, `TraceDamaged` is raised.
     """
     which = {
         "tenant": tenant, "user_id": user_id, "session_id": session_id, "workflow_id": workflow_id,
+        "runs": list(runs), "types": None if types is None else list(types),
     }  # fmt: skip
     rows = await (await connection.execute(SQL["packed_with"], which)).fetchall()
-    runs = [PackedRun(*row) for row in rows]
+    found = [PackedRun(*row) for row in rows]
     reader = TraceReader(connection)
-    for run in runs:
+    for run in found:
         try:
             events = await reader.of_run(run)
         except TraceDamaged:
-            if not drop_damaged:
+            if damaged is None:
                 raise
+            damaged.append(_key(run))
             continue
         await connection.execute(SQL["insert_rows"], _columns(run, events))
-    await connection.execute(SQL["forget_traces"], _keys([_key(run) for run in runs]))
-    return len(runs)
+    await connection.execute(SQL["forget_traces"], _keys([_key(run) for run in found]))
+    return len(found)
 
 
 async def _candidates(

@@ -62,6 +62,13 @@ WHERE tenant = %(tenant)s
     AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
         OR workflow_id = %(workflow_id)s)
     AND started > timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+UNION
+SELECT DISTINCT workflow_type FROM episodes  -- packed runs may have events of the subject
+WHERE tenant = %(tenant)s AND trace IS NOT NULL
+    AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+        OR workflow_id = %(workflow_id)s OR workflow_id = ANY (%(runs)s)
+        OR %(user_id)s = ANY (trace_others) OR %(session_id)s = ANY (trace_others))
+    AND ended > timestamptz 'epoch' + %(since)s * interval '1 millisecond'
 
 -- name: create_lists
 -- The runs and episodes that a purge has touched.
@@ -70,6 +77,10 @@ CREATE TEMP TABLE IF NOT EXISTS purged_runs (workflow_type text, workflow_id tex
 CREATE TEMP TABLE IF NOT EXISTS purged_episodes (id bigint, workflow_id text) ON COMMIT DELETE ROWS;
 DELETE FROM purged_runs;
 DELETE FROM purged_episodes
+
+-- name: note_damaged
+-- Runs whose packed events could not be read: their episodes were made of them, and go.
+INSERT INTO purged_runs SELECT * FROM unnest(%(workflow_types)s::text[], %(workflow_ids)s::text[])
 
 -- name: episodic_events
 WITH gone AS (
@@ -218,8 +229,7 @@ UNION ALL
 SELECT 'episodes', count(*) FROM episodes
 WHERE tenant = %(tenant)s
     AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
-        OR workflow_id = %(workflow_id)s
-        OR %(user_id)s = ANY (trace_others) OR %(session_id)s = ANY (trace_others))
+        OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s))
     AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
 UNION ALL
 SELECT 'threshold_history', count(*) FROM threshold_history
@@ -229,6 +239,16 @@ UNION ALL
 SELECT 'notices', count(*) FROM notices
 WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
     AND at_ms <= %(at)s
+
+-- name: packed_runs
+-- Packed runs that may have events that a purge covers; with the columns of `PackedRun`.
+SELECT tenant, workflow_id, workflow_type, user_id, session_id, trace, trace_ids::text[]
+FROM episodes
+WHERE tenant = %(tenant)s AND trace IS NOT NULL
+    AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
+        OR workflow_id = %(workflow_id)s OR workflow_id = ANY (%(runs)s)
+        OR %(user_id)s = ANY (trace_others) OR %(session_id)s = ANY (trace_others))
+    AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
 
 -- name: preview
 -- What a purge would delete of events and episodes.

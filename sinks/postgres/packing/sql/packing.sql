@@ -115,14 +115,23 @@ FROM unnest(
 ON CONFLICT (timestamp, tenant, id) DO NOTHING
 
 -- name: packed_with
--- Packed runs with events of a user, session or workflow, locked.
+-- Packed runs with events of a user, session or workflow, locked. With a user: also those whose id is
+-- among `runs`, or is that of a run with events of the user, because a purge looks there for events
+-- that name no user.
 SELECT tenant, workflow_id, workflow_type, user_id, session_id, trace, trace_ids::text[]
 FROM episodes
 WHERE tenant = %(tenant)s AND trace IS NOT NULL
-    AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s OR %(user_id)s = ANY (trace_others))
+    AND (%(user_id)s::text IS NULL OR workflow_id = ANY (%(runs)s::text[]) OR workflow_id IN (
+        SELECT workflow_id FROM episodes
+        WHERE tenant = %(tenant)s AND (user_id = %(user_id)s OR %(user_id)s = ANY (trace_others))
+        UNION
+        SELECT workflow_id FROM episodic_events
+        WHERE tenant = %(tenant)s AND user_id = %(user_id)s
+    ))
     AND (%(session_id)s::text IS NULL OR session_id = %(session_id)s
         OR %(session_id)s = ANY (trace_others))
     AND (%(workflow_id)s::text IS NULL OR workflow_id = %(workflow_id)s)
+    AND (%(types)s::text[] IS NULL OR workflow_type = ANY (%(types)s::text[]))
 ORDER BY workflow_id, workflow_type
 FOR NO KEY UPDATE
 
