@@ -27,6 +27,8 @@ class DeadRows(NamedTuple):
     dead: int
     hnsw: str | None
     """Its HNSW index, if it has one."""
+    owned: bool
+    """Whether the role may vacuum it: Postgres skips other tables with no more than a notice."""
 
 
 async def dead_rows(connection: AsyncConnection[Any]) -> list[DeadRows]:
@@ -41,9 +43,15 @@ async def dead_rows(connection: AsyncConnection[Any]) -> list[DeadRows]:
 async def reclaim(connection: AsyncConnection[Any], echo: Callable[[str], None]) -> list[DeadRows]:
     """Vacuum the tables with deleted rows; return what they had. Not within a transaction.
 
-    Needs the owner of the tables. Raises psycopg's errors.
+    Tables that the role does not own are left out, and named. Raises psycopg's errors.
     """
-    found = await dead_rows(connection)
+    rows = await dead_rows(connection)
+    found = [each for each in rows if each.owned]
+    if others := [each.table for each in rows if not each.owned]:
+        echo(
+            f"warning: not vacuumed, because the role {connection.info.user} does not own them: "
+            f"{', '.join(others)}; run VACUUM as their owner"
+        )
     for each in found:
         name = sql.Identifier(each.table)
         if each.hnsw is not None and each.dead > REINDEX_ABOVE * (each.live + each.dead):

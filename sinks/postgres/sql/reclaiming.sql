@@ -6,10 +6,10 @@ SELECT s.relname::text, s.n_live_tup, s.n_dead_tup, (
     SELECT i.indexrelid::regclass::text FROM pg_index AS i
     JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS a ON a.oid = c.relam
     WHERE i.indrelid = s.relid AND a.amname = 'hnsw'
-)
-FROM pg_stat_user_tables AS s
+), pg_has_role(t.relowner, 'USAGE')
+FROM pg_stat_user_tables AS s JOIN pg_class AS t ON t.oid = s.relid
 WHERE s.n_dead_tup > 0 AND s.schemaname = current_schema()
     AND (s.relname ~ '^(episodic_events|episode_vectors)_' OR s.relname IN (
         'episodes', 'episode_outbox', 'memory_retrievals', 'memory_profiles', 'memory_policies',
-        'threshold_history', 'notices', 'context_watch'))
+        'threshold_history', 'notices', 'context_watch', 'trace_dictionaries'))
 ORDER BY s.relname
