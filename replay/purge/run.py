@@ -24,6 +24,7 @@ from sinks.postgres.purges import (
     lock_tenants,
     open_runs,
     preview_purge,
+    require_rights_to_erase,
     unpack_subject,
 )
 from sinks.postgres.reading import reading_postgres
@@ -122,8 +123,11 @@ async def carry_out(
     """Send a purge, delete what Postgres has, and wait up to `patience_s` seconds for the workers.
 
     Raises what sending and Postgres raise; once it is sent, workers carry it out in any case.
+    Nothing is sent if the role of the connection may not delete all of it: `PermissionMissing`.
     """
     epoch = await read_epoch(services.kafka)
+    async with reading_postgres(services.postgres) as connection:
+        await require_rights_to_erase(connection)
     begun = time.monotonic()
     offsets: dict[int, int] = {}
     for part in purge_parts(purge):

@@ -116,6 +116,11 @@ async def unpack_subject(
     return damaged
 
 
+async def require_rights_to_erase(connection: AsyncConnection[Any]) -> None:
+    """Raise `InsufficientPrivilege` if the role may not delete all that a purge covers."""
+    await connection.execute(_SQL["need_rights"])
+
+
 async def open_runs(connection: AsyncConnection[Any], tenant: str, user_id: str) -> list[str]:
     """Return the workflow ids of a user's runs that have events without a user id."""
     wanted = {"tenant": tenant, "user_id": user_id}

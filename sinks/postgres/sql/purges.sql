@@ -70,6 +70,19 @@ WHERE tenant = %(tenant)s AND trace IS NOT NULL
         OR %(user_id)s = ANY (trace_others) OR %(session_id)s = ANY (trace_others))
     AND ended > timestamptz 'epoch' + %(since)s * interval '1 millisecond'
 
+-- name: need_rights
+-- Deletes nothing, and is refused to a role that may not delete all that a purge covers.
+DELETE FROM episodic_events WHERE false;
+DELETE FROM episodes WHERE false;
+DELETE FROM episode_outbox WHERE false;
+DELETE FROM memory_retrievals WHERE false;
+DELETE FROM memory_profiles WHERE false;
+DELETE FROM memory_policies WHERE false;
+DELETE FROM trace_dictionaries WHERE false;
+DELETE FROM threshold_history WHERE false;
+DELETE FROM notices WHERE false;
+DELETE FROM context_watch WHERE false
+
 -- name: create_lists
 -- The runs and episodes that a purge has touched.
 CREATE TEMP TABLE IF NOT EXISTS purged_runs (workflow_type text, workflow_id text)

@@ -21,6 +21,7 @@ ALL_TENANTS: Final = {
     "policies.sql forget_retrievals": "old retrievals of all tenants are deleted",
     "queries.sql estimate_events": "a number for all tenants together",
     "bench/support/purge_measuring.py": "a sum over the rows of a made-up user",
+    "purges.sql need_rights": "asks whether the role may delete; deletes nothing",
     "notices.sql unsent": "the history worker sends the notices of its partitions",
     "notices.sql mark_sent": "the same notices, by their ids",
     "notices.sql forget_sent": "old notices of all tenants are deleted",
