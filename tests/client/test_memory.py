@@ -35,7 +35,7 @@ class Taken:
     events: list[bytes] = field(default_factory=list)
     held: list[Receipt] = field(default_factory=list)
 
-    def __call__(self, *_: Any) -> Taken:
+    def __call__(self, *_: Any, **__: Any) -> Taken:
         return self
 
     def add(self, _key: bytes, event: bytes, receipt: Receipt, _linger_s: float) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from console.inspection.doctor.findings import OK, Finding
 from sinks.connections import connect_postgres
 from sinks.postgres.isolation import isolation_problems
+from sinks.postgres.migrate import pending
 
 
 async def check_isolation(dsn: str) -> list[Finding]:
-    """Return the findings; none if Postgres cannot be asked, which other checks report."""
+    """Return the findings; none without Postgres or its newest schema, which others report."""
     try:
+        if await pending(dsn):
+            return []  # `migrate` adds what is missing
         async with await connect_postgres(dsn) as connection:
             problems = await isolation_problems(connection)
     except Exception:  # Postgres is away: that is found already
