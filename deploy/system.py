@@ -46,7 +46,8 @@ from topics.commands.log import begin_commands, is_whole, read_commands
 from topics.epoch import Epoch, ensure_topics
 from topics.kafka.admin import committed_offsets, describe_topics
 
-READY_S: Final = 120.0
+READY_S: Final = 300.0
+"""Workers have a low priority: beside other work on two cores, five took over two minutes."""
 _LAG_S: Final = 10.0
 """Timeout of a lag request: without its broker a Kafka client may wait for ever."""
 _HEARD_S: Final = 1.0
