@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
+from console.inspection.doctor.isolation import check_isolation
 from console.inspection.error_text import short_error
 from headstart.scrubbing.masking import masked_address
 from sinks.connections import (
@@ -46,26 +47,27 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
         what = f"the role {role} lacks rights to create partitions or to write"
         remedy = f"run as a superuser or the owner: {'; '.join(lacking)}"
         found.append(Finding("postgres", ERROR, what, remedy))
-    return [*found, await _schema(dsn)], ahead
+    return [*found, *await _schema(dsn)], ahead
 
 
-async def _schema(dsn: str) -> Finding:
+async def _schema(dsn: str) -> list[Finding]:
+    """Return what is wrong with the schema; where it is old, the migration isolates tenants."""
     try:
         missing = await pending(dsn)
     except MigrationError as error:
-        return Finding("schema", ERROR, *_split(str(error)))
+        found = Finding("schema", ERROR, *_split(str(error)))
     except Exception as error:
-        return Finding(
-            "schema", ERROR, f"cannot be read: {short_error(error)}", "see Postgres' log"
-        )
-    if not missing:
-        return Finding("schema", OK, "is the newest")
-    return Finding(
-        "schema",
-        ERROR,
-        f"is old: {', '.join(missing)} not applied",
-        "start `headstart up` or `headstart worker episodes`: either brings it up to date",
-    )
+        what = f"cannot be read: {short_error(error)}"
+        found = Finding("schema", ERROR, what, "see Postgres' log")
+    else:
+        if missing:
+            what = f"is old: {', '.join(missing)} not applied"
+            remedy = (
+                "start `headstart up` or `headstart worker episodes`: either brings it up to date"
+            )
+            return [Finding("schema", ERROR, what, remedy)]
+        found = Finding("schema", OK, "is the newest")
+    return [found, *await check_isolation(dsn)]
 
 
 def _split(message: str) -> tuple[str, str]:

@@ -9,7 +9,6 @@ from console.inspection.doctor.broker import check_broker
 from console.inspection.doctor.databases import check_postgres, check_redis
 from console.inspection.doctor.findings import Finding
 from console.inspection.doctor.groups import check_groups
-from console.inspection.doctor.isolation import check_isolation
 from console.inspection.doctor.machine import Machine, check_clock, check_machine
 from console.inspection.doctor.memory import check_memory
 from console.inspection.doctor.served import check_served
@@ -35,7 +34,6 @@ async def diagnose(target: InspectionTarget, machine: Machine = HERE) -> list[Fi
         *check_machine(machine, target.data),
         *broker,
         *postgres,
-        *(await check_isolation(target.postgres)),
         *redis,
         *served,
         *groups,
