@@ -17,7 +17,6 @@ from headstart.prediction.interface import ToolCall
 from memory.cases.case import UNKNOWN_REWARD, Case, words
 from memory.cases.clusters import CaseCluster, clusters
 from memory.episodes.hashes import fold
-from memory.episodes.record import writer_of
 from memory.ranking.logistic import OnlineLogistic
 from memory.ranking.policy import CasePolicy, RankedPool, by_similarity, knows
 from memory.ranking.policy_learning import alike_tools
@@ -137,10 +136,10 @@ def _pool(query: MemoryQuery, episodes: Sequence[FoundEpisode], now_ms: float, w
         PoolCase(
             words=frozenset(words(each.query or "")),
             tools=tuple(each.tools),
-            writer=_writer(each),
+            writer=each.writer,
             cosine=least if each.similarity is None else each.similarity,
             equal_query=bool(asked) and fold(each.query or "") == asked,
-            own=bool(writer) and _writer(each) == writer,
+            own=bool(writer) and each.writer == writer,
             reward=UNKNOWN_REWARD if each.reward is None else each.reward,
             age_days=(now_ms - each.ended) / _DAY_MS,
             usefulness=each.usefulness,
@@ -189,7 +188,7 @@ def _referenced(
 def _case(found: FoundEpisode) -> Case:
     return Case(
         key=str(found.id),
-        writer=_writer(found),
+        writer=found.writer,
         task="",
         kind=found.workflow_type,
         query=found.query or "",
@@ -197,7 +196,3 @@ def _case(found: FoundEpisode) -> Case:
         reward=found.reward,
         at=found.ended,
     )
-
-
-def _writer(found: FoundEpisode) -> str:
-    return writer_of(found.user_id, found.agent_id, found.session_id, found.workflow_id)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from memory.episodes.calls import unpack_calls
-from memory.episodes.record import MadeCall, Outcome
+from memory.episodes.record import MadeCall, Outcome, writer_of
 
 
 class FoundEpisode(NamedTuple):
@@ -39,6 +39,11 @@ class FoundEpisode(NamedTuple):
     """By which the results are sorted; its scale depends on the mode."""
     similarity: float | None = None
     """Cosine of the two texts' vectors; None if they were not compared."""
+
+    @property
+    def writer(self) -> str:
+        """What counts as one voice, as `memory.episodes.record.Episode.writer`."""
+        return writer_of(self.user_id, self.agent_id, self.session_id, self.workflow_id)
 
     @property
     def calls(self) -> tuple[MadeCall, ...]:

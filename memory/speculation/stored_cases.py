@@ -8,16 +8,14 @@ from headstart.prediction.interface import ToolCall
 from headstart.speculation.logged_arguments import logged_arguments
 from memory.cases.case import Case
 from memory.episodes.calls import arguments_text
-from memory.episodes.record import writer_of
 from memory.retrieval.result import FoundEpisode
 
 
 def case_of(found: FoundEpisode) -> Case:
     """Return an episode as a case; its key is the id in decimal."""
     calls = tuple(ToolCall(each.tool, orjson.loads(each.arguments)) for each in found.calls)
-    writer = writer_of(found.user_id, found.agent_id, found.session_id, found.workflow_id)
     return Case(
-        key=str(found.id), writer=writer, task="", kind=found.workflow_type,
+        key=str(found.id), writer=found.writer, task="", kind=found.workflow_type,
         query=found.query or "", calls=calls, reward=found.reward, at=found.ended,
     )  # fmt: skip
 
