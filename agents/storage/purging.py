@@ -18,10 +18,10 @@ from sinks.postgres.purges import (
     StoredPurge,
     erase,
     is_known,
-    lock_tenants,
     purged_types,
     read_purges,
 )
+from sinks.postgres.tenant_locks import lock_tenants
 from topics.control.purges import PartitionPurges, PlacedPurge, subject_name, subject_of
 from topics.epoch import Epoch
 
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class BatchPurges:
-    """What purges do to one batch; used anew for every attempt to store it."""
+    """What purges do to one batch, in each attempt to store it."""
 
     def __init__(self, unpacked: SinkBatch, epoch: Epoch) -> None:
         self._batch, self._epoch = unpacked, epoch

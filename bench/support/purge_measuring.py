@@ -13,7 +13,8 @@ from psycopg import AsyncConnection, sql
 
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
-from sinks.postgres.purges import erase, lock_tenants
+from sinks.postgres.purges import erase
+from sinks.postgres.tenant_locks import lock_tenants
 from topics.control.messages import Purge
 
 CASES: Final = 100_000

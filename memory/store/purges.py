@@ -8,7 +8,8 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from memory.episodes.run_event import RunEvent
-from sinks.postgres.purges import lock_tenants, read_purges
+from sinks.postgres.purges import read_purges
+from sinks.postgres.tenant_locks import lock_tenants
 from topics.control.purges import EventSubject, PartitionPurges, PlacedPurge
 
 
@@ -24,12 +25,6 @@ async def lock_and_read(
     return PartitionPurges(PlacedPurge(each.purge, -1) for each in await read_purges(
         connection, wanted
     ))  # fmt: skip
-
-
-async def lock_for_purge(connection: AsyncConnection[Any], tenant: str) -> None:
-    """Wait until nobody writes events or episodes of a tenant; until the transaction ends nobody
-    does."""
-    await lock_tenants(connection, (), [tenant])
 
 
 def not_purged(

@@ -21,13 +21,13 @@ from sinks.postgres.progress import stored_offsets
 from sinks.postgres.purges import (
     erase,
     erase_history,
-    lock_tenants,
     open_runs,
     preview_purge,
     require_rights_to_erase,
     unpack_subject,
 )
 from sinks.postgres.reading import reading_postgres
+from sinks.postgres.tenant_locks import lock_tenants
 from topics.catalogue import (
     EPISODES_GROUP,
     EVENTS,

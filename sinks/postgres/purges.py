@@ -71,15 +71,6 @@ class StoredPurge(NamedTuple):
         return self.offsets.get(partition, -1) if self.epoch == epoch else -1
 
 
-async def lock_tenants(
-    connection: AsyncConnection[Any], shared: Iterable[str], alone: Iterable[str] = ()
-) -> None:
-    """Lock tenants until the transaction ends: `alone` for a purge, `shared` for a writer."""
-    names = {**dict.fromkeys(shared, False), **dict.fromkeys(alone, True)}
-    given = {"tenants": list(names), "alone": list(names.values())}
-    await connection.execute(_SQL["lock_tenants"], given)
-
-
 async def read_purges(
     connection: AsyncConnection[Any], tenants: Iterable[str] | None = None
 ) -> list[StoredPurge]:

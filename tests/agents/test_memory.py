@@ -18,9 +18,9 @@ from agents.memory.outbox_watch import OutboxWatch
 from agents.memory.worker import MemoryWorker
 from memory.embedding.interface import EmbeddingUnavailable, Vectors
 from memory.store.outbox import fill_outbox
-from memory.store.purges import lock_for_purge
 from memory.store.vectors import use_model
 from sinks.connections import connect_postgres
+from sinks.postgres.tenant_locks import lock_tenants
 from tests.memory.episode_targets import target_at
 from tests.memory.stored_runs import (
     AT,
@@ -286,7 +286,7 @@ def test_a_purge_waits_for_the_worker_and_stays_done(migrated: str) -> None:
 
     async def _purge(connection: Any) -> None:
         async with connection.transaction():
-            await lock_for_purge(connection, "a")
+            await lock_tenants(connection, (), ["a"])
             await connection.execute("INSERT INTO memory_purges VALUES ('a', 'u1', now())")
             await connection.execute("DELETE FROM episodes WHERE tenant = 'a'")
             await connection.execute("DELETE FROM episodic_events WHERE tenant = 'a'")

@@ -25,6 +25,7 @@ from sinks.postgres.packing.training import (
     SampledRun,
     train_dictionary,
 )
+from sinks.postgres.tenant_locks import lock_tenants
 
 RunKey = tuple[str, str, str]
 """Tenant, workflow id and workflow type."""
@@ -80,7 +81,7 @@ async def pack_next(
         found = await _candidates(connection, after, cold_s, tenant)
         if not found:
             return PackedBatch(None)
-        await connection.execute(SQL["lock_tenants"], {"tenants": [found[0][0]]})
+        await lock_tenants(connection, [found[0][0]])
         opened, last = await _open(connection, found, cold_s)
         done = await _store(connection, opened)
     return done._replace(after=last)

@@ -1,16 +1,5 @@
 -- What a purge does to each table, in this order and in one transaction.
 
--- name: lock_tenants
--- Writers of a tenant's events and episodes share its lock; a purge has it alone, so that what one
--- of them stores is either there to be deleted, or stored by a writer that knows of the purge. In
--- order, so that nobody waits in a circle.
-SELECT CASE WHEN alone THEN pg_advisory_xact_lock(key) ELSE pg_advisory_xact_lock_shared(key) END
-FROM (
-    SELECT hashtextextended('headstart memory ' || tenant, 0) AS key, bool_or(alone) AS alone
-    FROM unnest(%(tenants)s::text[], %(alone)s::boolean[]) AS given (tenant, alone)
-    GROUP BY key ORDER BY key
-) AS keys
-
 -- name: purges
 -- What has been erased of these tenants, or of all.
 SELECT tenant, user_id, session_id, workflow_id, id, (extract(epoch FROM at) * 1000)::bigint, runs,

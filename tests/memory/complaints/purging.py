@@ -20,7 +20,8 @@ from processing.records.partitioner import partition_for
 from processing.records.sink_lines import SinkBatch, unpack_events, until_purge
 from sinks.connections import connect_postgres
 from sinks.postgres.episodes import EpisodeSink
-from sinks.postgres.purges import erase, lock_tenants
+from sinks.postgres.purges import erase
+from sinks.postgres.tenant_locks import lock_tenants
 from tests.memory.stored_runs import AT, WordEmbedder, event
 from topics.control.messages import Purge, control_records
 from topics.epoch import Epoch

@@ -17,8 +17,9 @@ from memory.retrieval.service import RetrievalService
 from memory.store.reading import find_episodes
 from sinks.connections import connect_postgres
 from sinks.postgres import purges
-from sinks.postgres.purges import RULES, erase, lock_tenants, read_purges, remaining_rows
+from sinks.postgres.purges import RULES, erase, read_purges, remaining_rows
 from sinks.postgres.reclaiming import reclaim
+from sinks.postgres.tenant_locks import lock_tenants
 from tests.memory.complaints.purging import (
     CANARY,
     LATER,

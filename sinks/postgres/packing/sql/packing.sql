@@ -22,13 +22,6 @@ SELECT nextval(pg_get_serial_sequence('trace_dictionaries', 'id'))
 INSERT INTO trace_dictionaries (id, tenant, runs, content) OVERRIDING SYSTEM VALUE
 VALUES (%(id)s, %(tenant)s, %(runs)s, %(content)s)
 
--- name: lock_tenants
--- Purges take the same lock exclusively: none runs beside this transaction.
-SELECT pg_advisory_xact_lock_shared(key) FROM (
-    SELECT DISTINCT hashtextextended('headstart memory ' || tenant, 0) AS key
-    FROM unnest(%(tenants)s::text[]) AS given (tenant) ORDER BY key
-) AS keys
-
 -- name: candidates
 -- Cold runs that have events which are not packed, in the order of their keys, from one key on.
 SELECT tenant, workflow_id, workflow_type, events FROM episodes
