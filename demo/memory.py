@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,8 @@ from sinks.connections import connect_postgres
 SHOWN: Final = 3
 EVALUATED: Final = 400
 """Runs that are evaluated, the newest: more would take longer than the demo should."""
-PATIENCE_S: Final = 10.0
+STILL_S: Final = 60.0
+"""How long the memory worker may make no progress: beside other work it gets little CPU."""
 _METHODS: Final = (REFERENCE, DEFAULT)
 
 
@@ -62,17 +64,21 @@ def _cases(kafka: str, tenant: str, begin: Mapping[int, int], end: Mapping[int, 
 
 
 async def _wait_for_episodes(dsn: str, check: Callable[[], None]) -> None:
-    """Wait until the memory worker has taken all runs, or for `PATIENCE_S`."""
-    deadline = time.monotonic() + PATIENCE_S
+    """Wait until the memory worker has taken all runs, or made no progress for `STILL_S`."""
+    least, deadline = math.inf, 0.0
     async with await connect_postgres(dsn) as connection:
-        while (await outbox_lag(connection)).rows and time.monotonic() < deadline:
+        while rows := (await outbox_lag(connection)).rows:
+            if rows < least:
+                least, deadline = rows, time.monotonic() + STILL_S
+            elif time.monotonic() > deadline:
+                return
             check()
             await asyncio.sleep(0.2)
 
 
 def _retrieved(dsn: str, tenant: str, asked: Case) -> dict[str, Any]:
     """Return what is retrieved for the request of a run; the run itself is left out."""
-    with Memory(dsn, tenant=tenant, journal=False, timeout_s=PATIENCE_S) as memory:
+    with Memory(dsn, tenant=tenant, journal=False, timeout_s=STILL_S) as memory:
         of_kind: dict[str, Any] = {"workflow_type": asked.kind, "k": SHOWN + 1}
         if asked.query:
             found = memory.search(asked.query, **of_kind)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from deploy.cpu_wait import cpu_wait_s
 from deploy.last_error import why_log_ends
 from deploy.local.child_process import Child, Ending
 from deploy.local.process_group import ProcessGroup
@@ -35,6 +36,8 @@ from processing.worker_report import (
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGTERM, orphaned=signal.SIGKILL)
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.5, 30.0
 _HEALTHY_AFTER_S = 60.0
+_OBSERVE_S: Final = 0.5
+"""How often a worker is examined for being stuck: it reports once a second."""
 SPARED: Final = ("thresholds",)
 """Workers with a spare: loading a worker's code takes seconds on a busy machine."""
 _SPARE_AFTER_S: Final = 1.0
@@ -55,6 +58,7 @@ class _Worker:
     restarts: int = 0
     delay_s: float = _FIRST_DELAY_S
     again_at: float | None = None
+    observe_at: float = 0.0
     spare: Child | None = None
     spare_at: float = 0.0
     """When to start a spare; 0: not before the worker is ready."""
@@ -151,12 +155,18 @@ class Supervisor:
                 self._replace(worker, self._spawn(worker.name, self._label(worker.name)), now)
         elif not worker.child.alive:
             self._ended(worker, now, messages)
-        elif why := worker.watchdog.observe(now, self._report(worker)):
+        elif why := self._why_stuck(worker, now):
             messages.append(f"worker {worker.name} is stuck: {why}; ending it")
             worker.child.send(signal.SIGKILL)
             worker.watchdog = self._watchdog()  # reports it only once
         elif worker.name in SPARED:
             self._keep_spare(worker, now)
+
+    def _why_stuck(self, worker: _Worker, now: float) -> str | None:
+        if now < worker.observe_at:
+            return None
+        worker.observe_at = now + _OBSERVE_S
+        return worker.watchdog.observe(now, self._report(worker), cpu_wait_s(worker.child.pid))
 
     def _has_turn(self, worker: _Worker) -> bool:
         """Return whether it may start: not while a worker that readers depend on is loading."""

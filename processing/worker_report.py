@@ -26,8 +26,8 @@ REPORT_FILE: Final = "progress"
 LONGEST_STEP_S: Final = 5.0
 """Most seconds that one observation may add: between two observations nothing is known."""
 
-FIRST_REPORT: Final = 4
-"""The first report may take so many times longer: killing a slow start makes the next one slow."""
+START_FACTOR: Final = 4
+"""A start may take so many times longer: a kill makes it begin again, on a machine no less busy."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,24 +105,27 @@ def decode_report(raw: bytes) -> Report | None:
 class Watchdog:
     """Detects from its reports that a process is silent, or makes no progress on its work.
 
-    Call `observe` regularly: `why = watchdog.observe(now, report)`.
+    Call `observe` regularly: `why = watchdog.observe(now, report, cpu_wait_s)`. Time in which the
+    process was ready to run and had no processor does not count: it is slow then, not stuck.
     """
 
-    def __init__(self, stuck_after_s: float) -> None:
-        """`stuck_after_s`: seconds; 0: never."""
-        self._limit = stuck_after_s
+    def __init__(self, stuck_after_s: float, longest_step_s: float = LONGEST_STEP_S) -> None:
+        """`stuck_after_s`: seconds; 0: never. `longest_step_s`: most that an observation adds."""
+        self._limit, self._longest_step_s = stuck_after_s, longest_step_s
+        self._factor = START_FACTOR
         self._last: float | None = None
+        self._cpu_wait_s = 0.0
         self._reported_at: int | None = None
         self._reached: dict[tuple[str, int], int] = {}
         self._silent_s = self._still_s = 0.0
 
-    def observe(self, now: float, report: Report | None) -> str | None:
+    def observe(self, now: float, report: Report | None, cpu_wait_s: float = 0.0) -> str | None:
         """Evaluate the newest report of the process, None before its first.
 
-        `now`: seconds of a monotonic clock. Returns why the process is stuck; None: it is not.
+        `now`: seconds of a monotonic clock. `cpu_wait_s`: seconds for which the process has waited
+        for a processor since it began. Returns why the process is stuck; None: it is not.
         """
-        step = 0.0 if self._last is None else min(max(0.0, now - self._last), LONGEST_STEP_S)
-        self._last = now
+        step = self._step(now, cpu_wait_s)
         at = None if report is None else report.at
         self._silent_s = self._silent_s + step if at == self._reported_at else 0.0
         self._reported_at = at
@@ -132,12 +135,22 @@ class Watchdog:
             self._still_s += step
         return self._why_stuck(report)
 
+    def _step(self, now: float, cpu_wait_s: float) -> float:
+        """Return the seconds since the last observation in which the process could run."""
+        passed_s = 0.0 if self._last is None else now - self._last
+        waited_s = max(0.0, cpu_wait_s - self._cpu_wait_s)
+        self._last, self._cpu_wait_s = now, cpu_wait_s
+        return min(max(0.0, passed_s - waited_s), self._longest_step_s)
+
     def _why_stuck(self, report: Report | None) -> str | None:
         if self._limit <= 0:
             return None
-        if self._silent_s > self._limit * (FIRST_REPORT if report is None else 1):
+        if report is not None and report.ready:
+            self._factor = 1
+        limit = self._limit * self._factor
+        if self._silent_s > limit:
             return f"it has not reported for {self._silent_s:.0f} s"
-        if report is None or self._still_s <= self._limit:
+        if report is None or self._still_s <= limit:
             return None
         if not report.ready:
             return f"it has not come nearer to its start for {self._still_s:.0f} s"

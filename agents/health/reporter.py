@@ -103,7 +103,8 @@ class HealthReporter:
         self._file = config.data / REPORT_FILE
         self._writing = threading.Lock()
         self._full = False
-        self._watchdog = Watchdog(config.stuck_after_s)
+        # A process without a processor observes itself rarely: that time is not its fault.
+        self._watchdog = Watchdog(config.stuck_after_s, longest_step_s=2 * REPORT_S)
         self._source = source
         self._probes, self._needs = probes, {source, *needs}
         self._away: set[str] = set()

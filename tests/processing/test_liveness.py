@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processing.worker_report import (
-    FIRST_REPORT,
     LONGEST_STEP_S,
+    START_FACTOR,
     Report,
     Watchdog,
     decode_report,
@@ -71,7 +71,7 @@ def test_zero_switches_it_off(course: list[tuple[float, Report | None]]) -> None
 def test_a_worker_without_progress_is_stuck_in_the_end(
     course: list[tuple[float, Report | None]], step: float, last: Report | None
 ) -> None:
-    silence = [(step, last)] * (int(FIRST_REPORT * LIMIT_S / step) + 3)
+    silence = [(step, last)] * (int(START_FACTOR * LIMIT_S / step) + 3)
     assert watched([*course, *silence])[-1] is not None
 
 
@@ -114,8 +114,25 @@ def test_an_idle_worker_rests_for_as_long_as_it_likes() -> None:
 
 
 def test_a_start_that_comes_no_nearer() -> None:
-    reasons = watched((1.0, report(at, restored={0: 7})) for at in range(40))
+    reasons = watched((1.0, report(at, restored={0: 7})) for at in range(130))
+    assert set(reasons[:121]) == {None}
+    assert reasons[-1] == "it has not come nearer to its start for 129 s"
+
+
+def test_a_later_start_has_the_usual_time() -> None:
+    course = [(1.0, report(at, ready=at == 0, restored={0: 7})) for at in range(40)]
+    reasons = watched(course)
+    assert reasons[30] is None
     assert reasons[-1] == "it has not come nearer to its start for 39 s"
+
+
+def test_time_without_a_processor_does_not_count() -> None:
+    dog, reasons = Watchdog(LIMIT_S), []
+    for second in range(400):  # it gets a tenth of a processor
+        seen = report(second, ready=True, done={0: 5}, lag={0: 3})
+        reasons.append(dog.observe(1_000.0 + second, seen, second * 0.9))
+    assert set(reasons[:300]) == {None}
+    assert reasons[-1] == "it lags by 3 records and has made no progress for 40 s"
 
 
 def test_a_large_table_takes_its_time() -> None:
