@@ -7,6 +7,7 @@ with `Consumer.done`. It is committed as a hint; the rows hold the offset that c
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from time import monotonic
 from typing import Any, Final
 
 from aiokafka.errors import ConsumerStoppedError
@@ -27,6 +28,10 @@ FETCH_WAIT_MS: Final = 25
 """How long a broker may hold a fetch. Kafka answers at once when there is data, so this only costs
 an idle worker some requests; the embedded broker looks for data twice in that time, and Faust's
 1,500 ms made a threshold 750 ms late."""
+IDLE_AFTER_S: Final = 5.0
+IDLE_FETCH_WAIT_MS: Final = 100
+"""The same of a consumer that fetched nothing for `IDLE_AFTER_S`: 40 empty answers a second took a
+tenth of a core in a threshold worker, and as much in the embedded broker."""
 EXTRA_FETCH_BYTES: Final = 4_000_000
 """Of one fetch response, besides the maximum of one partition. aiokafka copies it twice, so its
 default of 50 MB takes 150 MB in a backlog, and gains nothing."""
@@ -38,6 +43,8 @@ Fetch = list[tuple[TP, RecordBatch]]
 
 class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
     """Fetches source topics batch-wise."""
+
+    _found_at = 0.0
 
     async def on_thread_stop(self) -> None:
         """Disconnect; leave the group if another member can take over.
@@ -104,7 +111,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         if consumer._closed or fetcher._closed:
             raise ConsumerStoppedError
         with fetcher._subscriptions.fetch_context():
-            return await fetched_records(
+            records = await fetched_records(
                 fetcher,
                 active_partitions,
                 self.app.source_topics,
@@ -114,6 +121,18 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
                 self.app.prefetch_scan,
                 self.app.partition_bytes,
             )
+        self._pace(fetcher, bool(records))
+        return records
+
+    def _pace(self, fetcher: Any, found: bool) -> None:
+        """Have the next fetches wait longer while there is nothing to fetch."""
+        now = monotonic()
+        if found:
+            self._found_at = now
+        wait_ms = self.app.gather_ms
+        if now - self._found_at > IDLE_AFTER_S:
+            wait_ms = max(wait_ms, IDLE_FETCH_WAIT_MS)
+        fetcher._fetch_max_wait_ms = wait_ms
 
 
 class Consumer(StockConsumer):  # type: ignore[misc]

@@ -42,6 +42,8 @@ TICK_S: Final = 0.25
 """How often it is checked which states and snapshots are due."""
 STEP_S: Final = 8.0
 """How long the step in flight may take when partitions are revoked."""
+_FETCH_WAIT_MS: Final = 200
+"""How long a broker may hold a fetch: models are published every few seconds, there is no hurry."""
 DRAIN_S: Final = 5.0
 """How long states may be written when partitions are revoked; the rest is applied again."""
 
@@ -263,6 +265,7 @@ class PredictionsAgent:
 def predictions_app(config: WorkerConfig, epoch: Epoch) -> App:
     """Return the app of the agent of shared models."""
     app = new_app(PREDICTIONS_GROUP, config)
+    app.gather_ms = _FETCH_WAIT_MS
     agent = PredictionsAgent(app, config, epoch, Environment(), Clients())
     register_agent(app, agent, DECISIONS.name)
     return app
