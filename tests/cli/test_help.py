@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner, Result
 
 from cli.main import COMMANDS as PLACES
-from cli.main import whole
+from cli.main import app, whole
 from tests.cli.examples import commands
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -93,10 +94,22 @@ def test_the_commands() -> None:
     }
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, ()], ids=" ".join)
-def test_help_has_an_example(run: Run, command: tuple[str, ...]) -> None:
-    ended = run(*command, "--help")
+def ask(*arguments: str) -> Result:
+    """Run the command line in this process, at a tenth of the time that a new one takes."""
+    return CliRunner().invoke(app, arguments, prog_name="headstart")
+
+
+def test_help_of_a_process(run: Run) -> None:
+    ended = run("topics", "list", "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
+    shown = ended.stdout.replace("python -m cli", "headstart").split()
+    assert shown == ask("topics", "list", "--help").stdout.split()  # the width may differ
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ()], ids=" ".join)
+def test_help_has_an_example(command: tuple[str, ...]) -> None:
+    ended = ask(*command, "--help")
+    assert (ended.exit_code, ended.stderr) == (0, "")
     examples = [line for line in ended.stdout.splitlines() if line.strip().startswith("Example")]
     assert examples, ended.stdout
     assert "headstart " + " ".join(command) in examples[0]
@@ -105,9 +118,9 @@ def test_help_has_an_example(run: Run, command: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "group", ["topics", "thresholds", "memory", "config", "events", "dead-letters", "notices"]
 )
-def test_a_group_lists_its_commands(run: Run, group: str) -> None:
-    ended = run(group, "--help")
-    assert ended.returncode == 0
+def test_a_group_lists_its_commands(group: str) -> None:
+    ended = ask(group, "--help")
+    assert ended.exit_code == 0
     for command in COMMANDS:
         if command[0] == group:
             assert f"  {command[1]} " in ended.stdout
@@ -163,11 +176,10 @@ def test_a_group_lists_its_commands(run: Run, group: str) -> None:
     ],
     ids=lambda arguments: " ".join(arguments) or "nothing",
 )
-def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
-    ended = run(*arguments)
-    assert ended.returncode == 2
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    ended = ask(*arguments)
+    assert ended.exit_code == 2, ended.exception
     assert "Usage:" in ended.stdout + ended.stderr
-    assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -57,21 +57,27 @@ def test_an_empty_selection_is_reported(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("thresholds", "import", "IN"), ("emit", "IN"), ("backtest", "--source", "IN", "fixed"),
-        ("replay", "--source", "IN"), ("export", "out.zst", "--source", "IN"),
-        ("import", "otlp", "IN", "--out", "out.jsonl"), ("verify", "--snapshot", "IN"),
-        ("dead-letters", "replay", "0:1", "--file", "IN"), ("demo", "--traces", "IN"),
-    ],
+TAKES_FOLDERS = ("import", "otlp")
+NAMES = ("none", "folder", "file/inside", "loop", "closed")
+READING = (
+    ("thresholds", "import", "IN"), ("emit", "IN"), ("backtest", "--source", "IN", "fixed"),
+    ("replay", "--source", "IN"), ("export", "out.zst", "--source", "IN"),
+    ("import", "otlp", "IN", "--out", "out.jsonl"), ("verify", "--snapshot", "IN"),
+    ("dead-letters", "replay", "0:1", "--file", "IN"), ("demo", "--traces", "IN"),
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["none", "folder", "file/inside", "loop", "closed"])
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        *((words, name) for words in READING for name in NAMES[:2] if words[:2] != TAKES_FOLDERS),
+        *((READING[2], name) for name in NAMES[2:]),
+        (READING[5], NAMES[0]),
+    ],
+)
 def test_the_reason_of_an_unreadable_input_is_reported(
     words: tuple[str, ...], name: str, run: Callable[..., Ended], tmp_path: Path
 ) -> None:
-    if name == "folder" and words[:2] == ("import", "otlp"):
-        pytest.skip("it takes folders")
     if name == "closed" and os.geteuid() == 0:
         pytest.skip("root may read everything")
     (tmp_path / "folder").mkdir()
