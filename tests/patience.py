@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-PATIENCE_S: Final = 240.0
+PATIENCE_S: Final = 480.0
 STALLED: Final = 70
 """The exit code of a worker that got no CPU for a session; its supervisor restarts it."""
 

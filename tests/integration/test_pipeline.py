@@ -36,6 +36,7 @@ kafka, path = sys.argv[1:]
 with headstart.Emitter(kafka) as emitter:
     for line in open(path):
         emitter.emit(json.loads(line))
+    emitter.flush(300)
 """
 
 
