@@ -22,6 +22,7 @@ from agents.health.probes import postgres_probe, redis_probe
 from agents.health.reporter import BROKER, HealthReporter
 from agents.memory.main import run_memory
 from agents.predictions.agent import predictions_app
+from agents.retry_delays import AT_START_S, delay_s
 from agents.spans.agent import spans_app
 from agents.storage.agent import EPISODES, EVENTS_ONLY, HISTORY, sink_app
 from agents.storage.daily_partitions import create_partitions
@@ -50,7 +51,6 @@ APPS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
 
 _WITHOUT_POSTGRES: Final = ("thresholds", PREDICTIONS)
 """Learning needs no Postgres."""
-_RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _COLLECT_S: Final = 10.0
 
 
@@ -178,7 +178,7 @@ async def _until_ready(
                     await _prepare_postgres(name, config.postgres)
                 return epoch, epoch.partitions
             except (ConnectionError, TopicsMissing, PermissionMissing) as error:
-                delay = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
+                delay = delay_s(AT_START_S, attempt)
                 log.warning("worker.retrying", worker=name, reason=str(error), retry_s=delay)
                 health.wait_for(_missing(error), reason=" ".join(str(error).split()))
                 await asyncio.sleep(delay)

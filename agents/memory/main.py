@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Final
 
 import structlog
 
@@ -14,6 +13,7 @@ from agents.health.reporter import HealthReporter
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.outbox_watch import OutboxWatch
 from agents.memory.worker import MemoryWorker
+from agents.retry_delays import AT_START_S, delay_s
 from memory.embedding.choice import make_embedder
 from processing.worker_report import MEMORY
 from sinks.connections import PostgresUnreachable
@@ -21,8 +21,6 @@ from sinks.postgres.migrate import migrate
 from sinks.postgres.permissions import PermissionMissing
 
 log = structlog.get_logger()
-
-RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 async def run_memory(config: WorkerConfig) -> int:
@@ -69,7 +67,7 @@ async def _until_migrated(dsn: str, health: HealthReporter, stopping: asyncio.Ev
             await migrate(dsn)
             return True
         except (PostgresUnreachable, PermissionMissing) as error:
-            delay = RETRY_S[min(attempt, len(RETRY_S) - 1)]
+            delay = delay_s(AT_START_S, attempt)
             why = " ".join(str(error).split())
             log.warning("worker.retrying", worker=MEMORY, reason=why, retry_s=delay)
             health.wait_for("postgres", reason=why)

@@ -22,6 +22,7 @@ from agents.memory.outbox_watch import OutboxWatch
 from agents.memory.packing import PACK_AFTER_DAYS, RunPacking
 from agents.memory.training import PolicyTraining
 from agents.memory.upkeep import RETRIEVALS_DAYS, MemoryUpkeep
+from agents.retry_delays import AT_WORK_S, delay_s
 from memory.embedding.interface import EmbeddingUnavailable
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import PostgresUnreachable, connect_postgres
@@ -37,7 +38,6 @@ DEBOUNCE_S: Final = 2.0
 POLL_S: Final = 0.5
 REFILL_S: Final = 600.0
 """How often episodes without vectors are looked for: an import may have stored some."""
-BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 _AWAY: Final = (
     PostgresUnreachable,
     psycopg.OperationalError,
@@ -122,7 +122,7 @@ class MemoryWorker:
                     log.warning("postgres.unavailable", error=" ".join(str(error).split()))
                 self._away = True
                 self.counts.postgres_failures += 1
-                await self._pause(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+                await self._pause(delay_s(AT_WORK_S, attempt))
                 attempt += 1
 
     async def _pause(self, seconds: float) -> None:

@@ -12,6 +12,7 @@ import structlog
 
 from agents.config import WorkerConfig
 from agents.health.metrics import WorkerCounts
+from agents.retry_delays import AT_WORK_S, delay_s
 from agents.storage.notice_detection import BatchNotices, NoticeDetector
 from agents.storage.notice_outbox import NoticeOutbox
 from agents.storage.purging import BatchPurges
@@ -23,7 +24,6 @@ from topics.epoch import Epoch
 
 log = structlog.get_logger()
 
-BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 _AWAY: Final = (
     PostgresUnreachable,
     psycopg.OperationalError,
@@ -99,7 +99,7 @@ class TransactionWriter:
                 self.retrying = True
                 self._counts.postgres_failures += 1
                 await self.close()
-                await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+                await asyncio.sleep(delay_s(AT_WORK_S, attempt))
                 attempt += 1
             else:
                 if attempt:
