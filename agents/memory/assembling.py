@@ -6,21 +6,18 @@ its rows are there for the next.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection
 
 from agents.memory.embedding import GuardedEmbedder
 from memory.episodes.assembly import assemble
 from memory.episodes.record import Episode
-from memory.store.episodes import Key, Superseded, known_times, store_episodes
+from memory.store.conflicts import repeated
+from memory.store.episodes import Key, known_times, store_episodes
 from memory.store.outbox import SQL, TouchedRun, run_events, take_runs, widen
 from memory.store.purges import lock_and_read, not_purged
 from memory.store.vectors import keep_current, put_vectors, texts_of, without_vector
-
-ATTEMPTS: Final = 5
-_AGAIN: Final = (Superseded, errors.DeadlockDetected, errors.SerializationFailure)
-"""Another worker was faster: the next attempt sees what it has stored."""
 
 
 class StepResult(NamedTuple):
@@ -45,14 +42,12 @@ async def assemble_next(target: StepTarget, limit: int, debounce_s: float) -> St
 
     The embedder's failure leaves episodes without vectors.
     """
-    for attempt in range(ATTEMPTS):
-        try:
-            async with target.connection.transaction():
-                return await _assemble(target, limit, debounce_s)
-        except _AGAIN:
-            if attempt == ATTEMPTS - 1:
-                raise
-    raise AssertionError
+
+    async def step() -> StepResult:
+        async with target.connection.transaction():
+            return await _assemble(target, limit, debounce_s)
+
+    return await repeated(step)
 
 
 async def drop_next(connection: AsyncConnection[Any], debounce_s: float) -> list[TouchedRun]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection
 
 from memory.embedding.interface import Embedder, EmbeddingUnavailable
 from memory.episodes.record import Episode
-from memory.store.episodes import Stored, Superseded, known_times, store_episodes
+from memory.store.conflicts import repeated
+from memory.store.episodes import Stored, known_times, store_episodes
 from memory.store.outbox import TouchedRun
 from memory.store.purges import lock_and_read
 from memory.store.vectors import (
@@ -23,8 +24,6 @@ from memory.store.vectors import (
 )
 from topics.control.purges import EventSubject
 
-_ATTEMPTS: Final = 5
-
 
 async def import_episodes(connection: AsyncConnection[Any], episodes: Sequence[Episode]) -> Stored:
     """Store episodes in one transaction; those of erased users, and stale ones, are left out.
@@ -32,14 +31,8 @@ async def import_episodes(connection: AsyncConnection[Any], episodes: Sequence[E
     Of several with one key the last counts. They have no vectors yet. Raises psycopg's errors.
     """
     newest = {each.key: each for each in episodes}
-    for attempt in range(_ATTEMPTS):
-        try:
-            stored = await _import(connection, list(newest.values()))
-            return Stored(stored.written, len(episodes) - len(stored.written))
-        except (Superseded, errors.DeadlockDetected):
-            if attempt == _ATTEMPTS - 1:
-                raise
-    raise AssertionError
+    stored = await repeated(lambda: _import(connection, list(newest.values())))
+    return Stored(stored.written, len(episodes) - len(stored.written))
 
 
 async def _import(connection: AsyncConnection[Any], episodes: Sequence[Episode]) -> Stored:
