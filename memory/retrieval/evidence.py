@@ -16,6 +16,7 @@ from psycopg import AsyncConnection
 from headstart.prediction.interface import ToolCall
 from memory.cases.case import UNKNOWN_REWARD, Case, words
 from memory.cases.clusters import CaseCluster, clusters
+from memory.cases.episode_case import case_of_episode
 from memory.episodes.hashes import fold
 from memory.ranking.logistic import OnlineLogistic
 from memory.ranking.policy import CasePolicy, RankedPool, by_similarity, knows
@@ -186,13 +187,7 @@ def _referenced(
 
 
 def _case(found: FoundEpisode) -> Case:
-    return Case(
-        key=str(found.id),
-        writer=found.writer,
-        task="",
-        kind=found.workflow_type,
-        query=found.query or "",
-        calls=tuple(ToolCall(tool, {}) for tool in found.tools),
-        reward=found.reward,
-        at=found.ended,
+    """Return the case of a found episode; clusters are of tools, so it has no arguments."""
+    return case_of_episode(
+        found, at=found.ended, calls=(ToolCall(tool, {}) for tool in found.tools)
     )

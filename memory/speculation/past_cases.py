@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 from headstart.arguments.checks import identifier, number
 from memory.cases.case import Case
+from memory.cases.episode_case import case_of_episode
 from memory.ranking.evidence import CallIndex
 from memory.retrieval.client import Memory
 from memory.retrieval.request import MOST
 from memory.retrieval.result import FoundEpisode, Retrieval
-from memory.speculation.stored_cases import case_of
 
 REFRESH_S: Final = 60.0
 """Age of the cases in seconds at which they are read again."""
@@ -187,7 +187,7 @@ def _indexed(episodes: Sequence[FoundEpisode], known: CallIndex) -> CallIndex:
     for each in sorted(episodes, key=lambda each: (each.ended, each.id)):
         if each.outcome is not None and each.tools:
             case = same.get((str(each.id), each.ended, each.reward))
-            cases.append(case_of(each) if case is None else case)
+            cases.append(case_of_episode(each, at=each.ended) if case is None else case)
     if len(cases) == len(known.cases) and all(map(is_, cases, known.cases)):
         return known
     found = CallIndex()

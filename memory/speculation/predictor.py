@@ -29,7 +29,7 @@ from memory.speculation.rules import (
     RunRule,
     RunShown,
 )
-from memory.speculation.stored_cases import stored_call
+from memory.speculation.stored_calls import stored_call
 
 MOST_TEXTS: Final = 20
 """Messages of the user that are kept, the first ones."""

@@ -101,12 +101,11 @@ def _assembled(sorter: RunSorter) -> Iterator[Episode]:
 
 def _cases(episodes: Iterator[Episode], found: ReadCounts) -> Iterator[tuple[str, Case]]:
     for episode in episodes:
-        case = case_of_episode(episode)
-        if case is None:
-            found.without_call += 1
-        else:
+        if episode.calls:
             found.runs += 1
-            yield episode.tenant, case
+            yield episode.tenant, case_of_episode(episode, at=episode.started)
+        else:
+            found.without_call += 1
 
 
 def is_episode_export(file: Path) -> bool:

@@ -14,6 +14,7 @@ from headstart.arguments.checks import InvalidArgument
 from headstart.prediction.interface import PredictedCall, ToolCall
 from headstart.scrubbing.scrubber import Scrubber, Scrubbing
 from memory.cases.case import Case
+from memory.cases.episode_case import case_of_episode
 from memory.episodes.calls import pack_calls
 from memory.episodes.canonical import canonical_json
 from memory.episodes.hashes import hash64, id_of_text, id_text
@@ -23,7 +24,7 @@ from memory.retrieval.result import FoundEpisode, Retrieval
 from memory.speculation.past_cases import PastCases
 from memory.speculation.predictor import EvidenceRun, MemoryEvidence
 from memory.speculation.rules import CalibratedVotes, SuccessBoost
-from memory.speculation.stored_cases import case_of, stored_call
+from memory.speculation.stored_calls import stored_call
 from tests.memory.repeated_tasks import BackOffPredictor, offline, repeated
 
 AT = 1_750_000_000_000
@@ -328,7 +329,7 @@ def test_wrong_arguments_are_named() -> None:
 def test_a_live_call_equals_the_one_of_its_episode(arguments: dict[str, Any]) -> None:
     call = stored_call(ToolCall("find", arguments))
     again = episode(Case("1", "user:a", "", "refund", "q", (call,), 1.0, AT))
-    assert case_of(again).calls == (call,)
+    assert case_of_episode(again, at=again.ended).calls == (call,)
     assert stored_call(call) == call
 
 

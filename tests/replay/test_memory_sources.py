@@ -65,8 +65,12 @@ def episodes(events: Iterable[Mapping[str, Any]]) -> list[Episode]:
 
 def cases(events: Iterable[Mapping[str, Any]], tenant: str) -> list[Case]:
     """The cases of a tenant, made directly."""
-    made = [case_of_episode(each) for each in episodes(events) if each.tenant == tenant]
-    return sorted((each for each in made if each), key=lambda each: (each.at, each.key))
+    made = [
+        case_of_episode(each, at=each.started)
+        for each in episodes(events)
+        if each.tenant == tenant and each.calls
+    ]
+    return sorted(made, key=lambda each: (each.at, each.key))
 
 
 def lines(file: Path, records: Iterable[Any]) -> Path:
