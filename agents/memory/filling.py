@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
 from agents.memory.assembling import StepTarget
-from memory.store.vectors import EmbeddingModel, activate, count_missing, missing_texts, put_vectors
+from memory.store.vectors import (
+    EmbeddedText,
+    EmbeddingModel,
+    activate,
+    count_missing,
+    missing_texts,
+    put_vectors,
+)
 
 log = structlog.get_logger()
 
 AT_ONCE: Final = 256
+"""Texts of one step; after a failure half as many, for a model that is slow."""
 _SAY_EVERY: Final = 20
 """Steps between two messages of progress."""
 
@@ -23,6 +32,7 @@ class VectorFilling:
         self._model = model
         self._after: tuple[str, int] | None = ("", 0)
         self._steps = 0
+        self._at_once = AT_ONCE
         self.missing = 0
         """Episodes without a vector of the model, when last counted."""
 
@@ -44,17 +54,27 @@ class VectorFilling:
             await self._count(target)
         self._steps += 1
         async with target.connection.transaction():
-            texts = await missing_texts(target.connection, self._model.id, self._after, AT_ONCE)
+            texts = await missing_texts(
+                target.connection, self._model.id, self._after, self._at_once
+            )
             if texts:
                 vectors = await target.embedder.embed([each.text for each in texts])
                 if vectors is None:
-                    return False  # the same ones are tried again
+                    self._failed(texts)
+                    return False
                 await put_vectors(target.connection, texts, vectors, self._model.id)
         if texts:
             self._after = texts[-1].tenant, texts[-1].episode
+            self._at_once = min(AT_ONCE, 2 * self._at_once)
             return True
         await self._finish(target)
         return False
+
+    def _failed(self, texts: Sequence[EmbeddedText]) -> None:
+        """Try fewer next; one text that fails alone waits for the next time through all."""
+        if len(texts) == 1:
+            self._after = texts[0].tenant, texts[0].episode
+        self._at_once = max(1, len(texts) // 2)
 
     async def _count(self, target: StepTarget) -> None:
         self.missing, wanted = await count_missing(target.connection, self._model.id)

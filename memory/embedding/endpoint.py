@@ -23,6 +23,8 @@ from memory.embedding.interface import MAX_CHARACTERS, EmbeddingUnavailable, Vec
 
 BATCH: Final = 64
 """Texts of one request."""
+LEAST_CHARACTERS: Final = 256
+"""A text that is refused is halved until it would be shorter."""
 REQUEST_S: Final = 5.0
 """Longest wait for a connection, or for the next bytes."""
 DEADLINE_S: Final = 12.0
@@ -32,6 +34,7 @@ _BACKOFF_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 2.0
 _MAX_BYTES: Final = 64_000_000
 _TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_REFUSING: Final = frozenset({400, 413, 422})
 _SHORT: Final = 200
 
 
@@ -41,6 +44,10 @@ class _TryAgain(Exception):
     def __init__(self, why: str, wait_s: float = 0.0) -> None:
         super().__init__(why)
         self.wait_s = wait_s
+
+
+class _TextsRefused(EmbeddingUnavailable):
+    """The endpoint does not take these texts; fewer or shorter ones, perhaps."""
 
 
 class EndpointEmbedder:
@@ -92,6 +99,25 @@ class EndpointEmbedder:
         return found
 
     def _batch(self, texts: list[str], until: float) -> Vectors:
+        """Return the vectors of some texts; if they are refused, of fewer, then of shorter ones.
+
+        One text that is too long for the model must not keep the others from their vectors.
+        """
+        try:
+            return self._tried(texts, until)
+        except _TextsRefused:
+            if time.monotonic() > until:
+                raise
+            if len(texts) > 1:
+                half = len(texts) // 2
+                parts = [self._batch(part, until) for part in (texts[:half], texts[half:])]
+                return np.concatenate(parts)
+            shorter = texts[0][: len(texts[0]) // 2]
+            if len(shorter) < LEAST_CHARACTERS or shorter.isspace():
+                raise
+            return self._batch([shorter], until)
+
+    def _tried(self, texts: list[str], until: float) -> Vectors:
         for attempt in range(ATTEMPTS):
             try:
                 return self._unit(self._answer(texts, until), len(texts))
@@ -115,7 +141,8 @@ class EndpointEmbedder:
             said = " ".join(body[:_SHORT].decode(errors="replace").split())
             if self._key:
                 said = said.replace(self._key, "***")
-            raise EmbeddingUnavailable(f"{self._netloc} answered {status}: {said}")
+            kind = _TextsRefused if status in _REFUSING else EmbeddingUnavailable
+            raise kind(f"{self._netloc} answered {status}: {said}")
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError as error:

@@ -232,6 +232,32 @@ def test_a_change_of_the_length_is_refused(server: Any) -> None:
         one.embed(["a"])
 
 
+def longest(characters: int) -> Answer:
+    """Take texts of at most so many characters, as a model of so many tokens does."""
+
+    def answer(handler: _Handler, asked: dict[str, Any]) -> None:
+        fits = all(len(text) <= characters for text in asked["input"])
+        (good if fits else status(413, b"too long"))(handler, asked)
+
+    return answer
+
+
+def test_a_text_that_is_too_long_is_cut_and_the_others_are_whole(server: Any) -> None:
+    server.answers = [longest(1_000)]
+    texts = ["a", "b" * 3_000, "ccc", "d" * 1_000]
+    found = embedder(server).embed(texts)
+    assert found.any(axis=1).all()
+    expected = embedder(server).embed(["a", "b" * 750, "ccc", "d" * 1_000])
+    assert np.array_equal(found, expected)
+
+
+def test_a_refusal_of_every_text_ends_soon(server: Any) -> None:
+    server.answers = [status(400, b"no such model")]
+    with pytest.raises(EmbeddingUnavailable, match="answered 400: no such model"):
+        embedder(server).embed(["x" * 8_000] * BATCH)
+    assert len(server.seen) < 16
+
+
 @pytest.mark.parametrize("bad", [silent, trickle])
 def test_a_slow_endpoint_takes_bounded_time(server: Any, bad: Answer) -> None:
     server.answers = [bad]
