@@ -8,13 +8,16 @@ from uuid import UUID
 
 from memory.episodes.assembly import assemble
 from memory.episodes.canonical import clean_text
+from memory.episodes.export_fields import LAST_MS, WrongField, checked_fields
 from memory.episodes.hashes import episode_id, hash64
-from memory.episodes.record import Episode, MadeCall
+from memory.episodes.record import Episode
 from memory.episodes.run_event import RunEvent
 
 EXPORT: Final = "headstart.episodes"
 """In the first line of a file of exported episodes: `{"format": EXPORT, "version": 1}`."""
 _STEP_MS: Final = 1
+_ROOM_MS: Final = 86_400_000
+"""Before the last time that is stored: for the steps of a run whose time is the last."""
 _MAX_NAME: Final = 256
 
 
@@ -34,7 +37,7 @@ def episode_of_run(record: object, tenant: str, number: int, at: int) -> Episode
     run_id = str(own) if own is not None else f"{record.get('trial') or 0}/{number}"
     workflow_id = clean_text(f"{source}/{record.get('task_id')}/{run_id}")[:_MAX_NAME]
     started = record.get("started_at")
-    begin = started if type(started) is int and started > 0 else at
+    begin = started if type(started) is int and 0 < started < LAST_MS - _ROOM_MS else at
     events = list(_events(record, f"{tenant}/{workflow_id}", begin))
     return assemble(tenant, domain[:_MAX_NAME], workflow_id, events)
 
@@ -51,7 +54,7 @@ def _events(record: Mapping[str, Any], name: str, begin: int) -> Iterator[RunEve
         if query is None and isinstance(said, list):
             query = next((each for each in said if isinstance(each, str) and each.strip()), None)
         ended = step.get("returned_at")
-        at = max(at + _STEP_MS, ended if type(ended) is int else 0)
+        at = max(at + _STEP_MS, ended if type(ended) is int and ended < LAST_MS - _ROOM_MS else 0)
         data = {"arguments": step.get("args")}
         yield _event(name, place, at, "task_complete", agent, data, step["tool"],
                      not step.get("error"))  # fmt: skip
@@ -94,17 +97,12 @@ def from_export(record: object, tenant: str | None = None) -> Episode:
     if not isinstance(record, Mapping):
         raise NotARun("an episode is an object")
     try:
-        given = {name: record[name] for name in Episode._fields}
-        given["calls"] = tuple(MadeCall(*call) for call in given["calls"])
-        for name in ("concepts", "domains", "agents_used", "insights", "reference_ids"):
-            given[name] = tuple(given[name])
-    except KeyError as error:
-        raise NotARun(f"{error.args[0]} is missing") from error
-    except TypeError as error:
-        raise NotARun(f"no exported episode: {error}") from error
+        given = checked_fields(record)
+    except WrongField as error:
+        raise NotARun(str(error)) from error
     given["tenant"] = tenant or given["tenant"]
     keys = [given[name] for name in ("tenant", "workflow_type", "workflow_id")]
-    if not all(isinstance(each, str) and 0 < len(each) <= _MAX_NAME for each in keys):
+    if not all(0 < len(each) <= _MAX_NAME for each in keys):
         raise NotARun("tenant, workflow_type and workflow_id must be texts of 1 to 256 characters")
     given["id"] = episode_id(*keys)
     return Episode(**given)

@@ -17,6 +17,7 @@ from cli.memory.import_ import import_
 from cli.memory.show import show
 from cli.memory.stats import stats
 from cli.support.options import SettingOptions
+from memory.episodes.imported import episode_of_run, exported
 from memory.store.outbox import outbox_lag
 from sinks.connections import connect_postgres
 from tests.memory.stored_runs import event, rows, run, store
@@ -140,6 +141,52 @@ def test_runs_that_are_none_are_named(
     found = capsys.readouterr()
     assert json.loads(found.out)["broken"] == 5
     assert 'an object with "steps"' in found.err
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("query", 5, "query must be a text or null"),
+        ("started", "x", "started must be a time in Unix ms"),
+        ("ended", 10**15, "ended must be a time in Unix ms"),
+        ("ended", 1, "ended must not be before started"),
+        ("outcome", "done", "outcome must be success, partial, failure, aborted or null"),
+        ("reward", 2, "reward must be a number from 0 to 1"),
+        ("context", [], "context must be an object"),
+        ("context_hash", 2**63, "context_hash must be an integer of 64 bits"),
+        ("calls", [["find", "{", None]], "calls must be a list of [tool, arguments as JSON text"),
+        ("concepts", [1], "concepts must be a list of texts"),
+        ("events", 0, "events must be a count from 1"),
+        ("tenant", "", "texts of 1 to 256 characters"),
+    ],
+)
+def test_an_edited_line_is_named_and_costs_nothing_else(
+    options: SettingOptions,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    field: str,
+    value: Any,
+    said: str,
+) -> None:
+    made = exported(episode_of_run(RUN, "acme", 2, 1_750_000_000_000))
+    other = made | {"workflow_id": "other", "query": "with NUL \0"}
+    header = {"format": "headstart.episodes", "version": 1}
+    file = tmp_path / "edited.jsonl"
+    file.write_text("\n".join(json.dumps(each) for each in (header, made | {field: value}, other)))
+    import_(str(file), options=options, json=True)
+    printed = capsys.readouterr()
+    assert "line 2 is left out: " in printed.err
+    assert said in printed.err
+    found = json.loads(printed.out)
+    assert (found["written"], found["broken"]) == (1, 1)
+
+
+def test_a_run_of_no_possible_time_gets_the_time_of_now() -> None:
+    late = RUN | {"started_at": 10**15}
+    late["steps"] = [RUN["steps"][0] | {"returned_at": 10**16}]  # type: ignore[index]
+    episode = episode_of_run(late, "acme", 2, 1_750_000_000_000)
+    assert 0 <= episode.started - 1_750_000_000_000 < 10
+    assert 0 <= episode.ended - 1_750_000_000_000 < 10
 
 
 def test_stored_events_are_put_into_the_outbox(
