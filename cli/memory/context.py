@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.memory.search import TIMEOUT_S, configured_embedders, require_postgres
+from cli.memory.opening import opened_memory
 from cli.support.options import Json, PostgresOptions, Tenant
 from cli.support.output import FAILURE, echo, put, show_json
 
@@ -41,22 +40,12 @@ def context(
     headstart memory context "cancel my order" --workflow-type refund --tokens 400 --json
     """
     from memory.episodes.record import writer_of
-    from memory.retrieval.client import Memory
-    from memory.retrieval.request import InvalidQuery
 
-    settings = options.read()
-    asyncio.run(require_postgres(settings.postgres))
-    embedders = configured_embedders(settings)
-    with Memory(
-        settings.postgres, tenant=tenant, embedders=embedders, timeout_s=TIMEOUT_S, journal=False
-    ) as memory:
-        try:
-            found = memory.context(
-                text, tokens=tokens, k=k, workflow_type=workflow_type,
-                writer=writer_of(user, None, None, "") if user else "",
-            )  # fmt: skip
-        except InvalidQuery as error:
-            raise typer.BadParameter(str(error)) from error
+    with opened_memory(options.read(), tenant) as memory:
+        found = memory.context(
+            text, tokens=tokens, k=k, workflow_type=workflow_type,
+            writer=writer_of(user, None, None, "") if user else "",
+        )  # fmt: skip
     _show(found, json=json)
 
 

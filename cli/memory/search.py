@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
+from cli.memory.opening import opened_memory
 from cli.support.options import Json, PostgresOptions, Since, Tenant
-from cli.support.output import FAILURE, echo, require_found, show_json, show_table
+from cli.support.output import echo, require_found, show_json, show_table
 from cli.support.times import parse_since
 
 if TYPE_CHECKING:
-    from memory.embedding.interface import Embedder
     from memory.retrieval.result import FoundEpisode, Retrieval
-    from settings import Settings
 
-TIMEOUT_S = 30.0
 _QUERY_SHOWN = 60
 
 Text = Annotated[str, typer.Argument(help="What is asked; may be left out in modes exact, fuzzy.")]
@@ -67,44 +64,17 @@ def search(
     Examples: headstart memory search "cancel my order" --tenant acme --outcome success;
     headstart memory search --mode fuzzy --context '{"domain": "retail"}' --json
     """
-    from memory.retrieval.client import Memory
-    from memory.retrieval.request import InvalidQuery
-
     begin = parse_since(since) or None
-    settings = options.read()
-    asyncio.run(require_postgres(settings.postgres))
-    embedders = configured_embedders(settings)
-    with Memory(
-        settings.postgres, tenant=tenant, embedders=embedders, timeout_s=TIMEOUT_S, journal=False
-    ) as memory:
-        try:
-            found = memory.search(
-                text, mode=mode, context=_object(context), workflow_type=workflow_type, k=k,
-                tool=tool, outcome=outcome, min_confidence=min_confidence, since=begin,
-                concepts=concept or (), domains=domain or (), event_types=event_type or (),
-                half_life_days=half_life, diversity=diversity,
-            )  # fmt: skip
-        except InvalidQuery as error:
-            raise typer.BadParameter(str(error)) from error
+    like = _object(context)
+    with opened_memory(options.read(), tenant) as memory:
+        found = memory.search(
+            text, mode=mode, context=like, workflow_type=workflow_type, k=k, tool=tool,
+            outcome=outcome, min_confidence=min_confidence, since=begin, concepts=concept or (),
+            domains=domain or (), event_types=event_type or (), half_life_days=half_life,
+            diversity=diversity,
+        )  # fmt: skip
     _show(found, json=json)
     require_found(len(found.episodes), "episode", tenant=tenant, mode=mode)
-
-
-def configured_embedders(settings: Settings) -> list[Embedder]:
-    """Return the configured model, and the default one, whose vectors may be the older ones."""
-    from memory.embedding.choice import EmbeddingConfig, make_embedder
-    from settings import embedding_of
-
-    configured = make_embedder(embedding_of(settings))
-    return [configured, make_embedder(EmbeddingConfig())]
-
-
-async def require_postgres(dsn: str) -> None:
-    """Raise `PostgresUnreachable`: a command reports it, as an executor must not."""
-    from sinks.postgres.reading import reading_postgres
-
-    async with reading_postgres(dsn):
-        pass
 
 
 def _object(text: str | None) -> dict[str, Any] | None:
@@ -123,22 +93,21 @@ def _show(found: Retrieval, *, json: bool) -> None:
     if json:
         show_json(found.as_json())
     elif found.episodes:
-        columns = ("score", "similarity", "ended", "workflow_type", "outcome", "confidence",
-                   "tools", "query")  # fmt: skip
+        columns = ("score", "similarity", "ended", "workflow_type", "workflow_id", "outcome",
+                   "confidence", "tools", "query")  # fmt: skip
         show_table(columns, map(_row, found.episodes))
     for reason in found.degraded:
         echo(f"degraded: {reason}")
-    if found.degraded and not found.episodes:
-        raise typer.Exit(FAILURE)
 
 
 def _row(found: FoundEpisode) -> list[Any]:
-    query = found.query or ""
+    query = " ".join((found.query or "").split())
     return [
-        f"{found.score:.3f}",
+        f"{found.score:.4f}",
         "" if found.similarity is None else f"{found.similarity:.2f}",
         datetime.fromtimestamp(found.ended / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
         found.workflow_type,
+        found.workflow_id,
         found.outcome,
         "" if found.confidence is None else f"{found.confidence:.2f}",
         " ".join(found.tools[:6]) + (" ..." if len(found.tools) > 6 else ""),

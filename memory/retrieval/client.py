@@ -21,14 +21,13 @@ from memory.retrieval.evidence import CaseEvidence, EvidenceCase
 from memory.retrieval.journal import LoggedStage, Stage, reference_data
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import FoundEpisode, Retrieval
-from memory.retrieval.service import TIMEOUT_S, RetrievalService
+from memory.retrieval.service import EMBEDDING_TIMEOUT_S, TIMEOUT_S, RetrievalService
 
 T = TypeVar("T")
 CASES: Final = 4
-"""Cases of a context: more did not help (`docs/explanation/memory.md`)."""
+"""Cases of a context: the best number in Memento (arXiv 2508.16153), and on recorded runs."""
 ANSWERS: Final = 20
 """Runs of an equal query that are looked at."""
-_START_S: Final = 30.0
 _GRACE_S: Final = 1.0
 
 
@@ -54,9 +53,11 @@ class Memory:
     """Finds episodes of one tenant; safe to call from any thread.
 
     `dsn`: of Postgres. `embedders`: those whose vectors may be stored (default: wordllama). A call
-    ends within `timeout_s` and raises no error of a service: what was not searched is named in the
-    result's `degraded`. With `journal`, searches are logged under the id of their `Retrieval`, and
-    so is what becomes of them (`reused`, `evaluated`, `retained`).
+    ends within `timeout_s`, the first one, which loads the model, within twice that; an embedding
+    that takes longer than `embedding_timeout_s` is done without. No error of a service is raised:
+    what was not searched is named in the result's `degraded`. With `journal`, searches are logged
+    under the id of their `Retrieval`, and so is what becomes of them (`reused`, `evaluated`,
+    `retained`).
 
     In async code call it by `asyncio.to_thread`; called directly it blocks the loop for as long as
     it takes.
@@ -69,10 +70,11 @@ class Memory:
         tenant: str = "default",
         embedders: Sequence[Embedder] | None = None,
         timeout_s: float = TIMEOUT_S,
+        embedding_timeout_s: float = EMBEDDING_TIMEOUT_S,
         journal: bool = True,
     ) -> None:
         self._dsn, self._tenant, self._timeout_s = dsn, tenant, timeout_s
-        self._journal = journal
+        self._embedding_timeout_s, self._journal = embedding_timeout_s, journal
         self._embedders = [WordLlamaEmbedder()] if embedders is None else embedders
         self._lock = threading.Lock()
         self._worker: _ServiceThread | None = None
@@ -204,16 +206,21 @@ class Memory:
             # A forked process has no thread, and must not use its parent's connections.
             if self._worker is None or self._worker.process != os.getpid():
                 service = RetrievalService(
-                    self._dsn, self._embedders, timeout_s=self._timeout_s, journal=self._journal
+                    self._dsn,
+                    self._embedders,
+                    timeout_s=self._timeout_s,
+                    embedding_timeout_s=self._embedding_timeout_s,
+                    journal=self._journal,
                 )
-                self._worker = _ServiceThread(service)
+                self._worker = _ServiceThread(service, self._timeout_s + _GRACE_S)
             return self._worker
 
 
 class _ServiceThread:
     """An event loop in a thread, with a service that is open for as long as it runs."""
 
-    def __init__(self, service: RetrievalService) -> None:
+    def __init__(self, service: RetrievalService, start_s: float) -> None:
+        """`start_s`: seconds to wait for the service to open; it opens on meanwhile."""
         self.process = os.getpid()
         self._started = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -221,7 +228,7 @@ class _ServiceThread:
         self._service = service
         self._thread = threading.Thread(target=self._run, name="headstart-memory", daemon=True)
         self._thread.start()
-        self._started.wait(_START_S)
+        self._started.wait(start_s)
 
     def submit(self, work: Callable[[RetrievalService], Coroutine[Any, Any, T]]) -> Future[T]:
         """Begin work in the loop."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from memory.embedding.interface import MAX_CHARACTERS, Embedder, EmbeddingUnavailable
+from memory.retrieval.daemon_threads import DaemonThreads
 from memory.store.vectors import DIMENSIONS
 
 _THREADS: Final = 4
-_LOAD_S: Final = 30.0
-"""How long a model may take to load."""
 
 
 class VectorModel(NamedTuple):
@@ -32,18 +30,18 @@ class QueryEmbedding:
     def __init__(self, embedders: Sequence[Embedder], timeout_s: float) -> None:
         self._embedders = {each.model: each for each in embedders}
         self._timeout_s = timeout_s
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="embedding")
+        self._threads = DaemonThreads(_THREADS, "headstart-embedding")
 
-    async def load(self) -> None:
+    async def load(self, timeout_s: float) -> None:
         """Let each model load, so that the first request need not wait; errors are its own."""
         await asyncio.gather(
-            *(self._embed(each, "query", _LOAD_S) for each in self._embedders.values()),
+            *(self._embed(each, "query", timeout_s) for each in self._embedders.values()),
             return_exceptions=True,
         )
 
     def close(self) -> None:
         """End the threads, without waiting for an endpoint."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def vector(self, text: str, model: VectorModel) -> npt.NDArray[np.float32] | None:
         """Return the text's vector; None if the model knows no word of it.
@@ -72,10 +70,10 @@ class QueryEmbedding:
     async def _embed(
         self, embedder: Embedder, text: str, timeout_s: float
     ) -> npt.NDArray[np.float32]:
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                found = await loop.run_in_executor(self._threads, embedder.embed, [text])
+                call = self._threads.submit(lambda: embedder.embed([text]))
+                found = await asyncio.wrap_future(call)
             vector: npt.NDArray[np.float32] = np.asarray(found, dtype=np.float32)[0]
             return vector
         except TimeoutError:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -25,6 +26,7 @@ from memory.retrieval.journal import (
     read_stages,
     retrieve_data,
 )
+from memory.retrieval.quiet_logs import quiet_psycopg
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import Retrieval
 from memory.retrieval.search import QueryVector, Search
@@ -40,6 +42,8 @@ Connection = AsyncConnection[Any]
 TIMEOUT_S: Final = 2.0
 EMBEDDING_TIMEOUT_S: Final = 0.5
 CONNECTIONS: Final = 4
+_LOAD_S: Final = 10.0
+"""Longest wait for models at the opening; a hanging endpoint may not even be asked later."""
 _MODEL_KEPT_S: Final = 5.0
 _POOL_SHARE: Final = 0.8
 """Of a request's time that it may wait for a connection: then the error names the reason."""
@@ -73,8 +77,9 @@ async def _as_found(_connection: Connection, found: Retrieval) -> ChosenEpisodes
 class RetrievalService:
     """Answers requests of any number of tasks of one event loop; `async with` opens and closes it.
 
-    `timeout_s`: of a whole request; `embedding_timeout_s`: of its embedding, part of it. `journal`:
-    log each search as the stage `retrieve`.
+    `timeout_s`: of a whole request; opening waits as long for the models, at most 10 s, and what is
+    not loaded then loads on. `embedding_timeout_s`: of a request's embedding, part of it.
+    `journal`: log each search as the stage `retrieve`.
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class RetrievalService:
         self._dsn, self._timeout_s, self._journal = dsn, timeout_s, journal
         self._embedding = QueryEmbedding(embedders, embedding_timeout_s)
         self._words = WordCounter()
+        self._logs = ExitStack()
         self._role = "none"
         self._away = ("", 0.0)
         self._failed = 0
@@ -107,10 +113,9 @@ class RetrievalService:
         )
 
     async def __aenter__(self) -> Self:
-        # What fails is named in the answers; psycopg would log each attempt to connect as well.
-        logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+        self._logs.enter_context(quiet_psycopg())
         await self._pool.open(wait=False)
-        await self._embedding.load()
+        await self._embedding.load(min(_LOAD_S, self._timeout_s))
         return self
 
     async def __aexit__(
@@ -123,6 +128,7 @@ class RetrievalService:
             task.cancel()
         self._embedding.close()
         await self._pool.close(timeout=1.0)
+        self._logs.close()
 
     async def search(self, query: MemoryQuery) -> Retrieval:
         """Return what was found; what could not be searched is named in `degraded`.

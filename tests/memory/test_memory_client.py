@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from memory.embedding.interface import Vectors
+from memory.embedding.wordllama import WordLlamaEmbedder
 from memory.retrieval.client import Memory
 from memory.retrieval.request import InvalidQuery
 from tests.memory.stored_episodes import StoredEpisodes
@@ -89,6 +94,42 @@ def test_without_a_database_nothing_is_raised(closed: str) -> None:
     for found in (first, *again):
         assert found.episodes == ()
         assert f"{host}:{port}" in found.degraded[0]
+
+
+class HangingEmbedder(WordLlamaEmbedder):
+    """Has the name of the stored model, and does not answer until it is told to."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def embed(self, texts: Sequence[str], /) -> Vectors:
+        self.released.wait(60)
+        return super().embed(texts)
+
+
+def test_the_first_call_too_ends_in_time_without_the_model(stored: StoredEpisodes) -> None:
+    embedder = HangingEmbedder()
+    begun = time.monotonic()
+    with Memory(
+        stored.dsn, tenant="tenant-1", embedders=[embedder], timeout_s=1, embedding_timeout_s=0.05
+    ) as memory:
+        (reason,) = memory.search(TEXT, mode="vector").degraded
+        assert time.monotonic() - begun < 10
+        assert "did not answer within 0.05 s" in reason
+        embedder.released.set()
+
+
+def test_the_applications_own_logs_of_psycopg_stay(
+    closed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, _, port = closed.partition(":")
+    log = logging.getLogger("psycopg.pool")
+    with Memory(f"host={host} port={port} dbname=x user=y", embedders=(), timeout_s=0.5) as memory:
+        assert memory.search(TEXT).degraded
+        log.warning("of the application")
+    assert [each.message for each in caplog.records if each.name == log.name] == [
+        "of the application"
+    ]
 
 
 def command(*arguments: str) -> tuple[int, str, str]:

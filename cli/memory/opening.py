@@ -1,0 +1,60 @@
+"""Opens the memory for the commands that retrieve from it: `search` and `context`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from memory.embedding.interface import Embedder
+    from memory.retrieval.client import Memory
+    from settings import Settings
+
+_TIMEOUT_S: Final = 30.0
+_EMBEDDING_TIMEOUT_S: Final = 15.0
+"""A person waits longer than an agent: an endpoint may answer after seconds."""
+
+
+@contextmanager
+def opened_memory(settings: Settings, tenant: str) -> Iterator[Memory]:
+    """Open the memory of a tenant; searches are not logged.
+
+    Within it, a request that makes no sense is wrong usage of the command (`BadParameter`). Raises
+    `PostgresUnreachable` and `NotMigrated`, which a command reports and an executor must not.
+    """
+    from memory.retrieval.client import Memory
+    from memory.retrieval.request import InvalidQuery
+
+    asyncio.run(_require_postgres(settings.postgres))
+    with Memory(
+        settings.postgres,
+        tenant=tenant,
+        embedders=_configured_embedders(settings),
+        timeout_s=_TIMEOUT_S,
+        embedding_timeout_s=_EMBEDDING_TIMEOUT_S,
+        journal=False,
+    ) as memory:
+        try:
+            yield memory
+        except InvalidQuery as error:
+            raise typer.BadParameter(str(error)) from error
+
+
+def _configured_embedders(settings: Settings) -> list[Embedder]:
+    """Return the configured model, and the default one, whose vectors may be the older ones."""
+    from memory.embedding.choice import EmbeddingConfig, make_embedder
+    from settings import embedding_of
+
+    configured = make_embedder(embedding_of(settings))
+    return [configured, make_embedder(EmbeddingConfig())]
+
+
+async def _require_postgres(dsn: str) -> None:
+    from sinks.postgres.reading import reading_postgres
+
+    async with reading_postgres(dsn):
+        pass
