@@ -45,6 +45,8 @@ def policy(
         show_table(columns, map(_row, found))
         ranks = "similarity ranks" if active is None else f"version {active} ranks"
         echo(f"{ranks} the cases of {tenant}")
+    if not found:
+        echo("the first version comes with 64 finished runs that have a query and a call")
     require_found(len(found), "version of the policy", tenant=tenant)
 
 

@@ -71,7 +71,9 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _number(value: float | None, unit: str = "") -> str:
-    return "unknown" if value is None else f"{value:,.3g}{unit}"
+    if value is None:
+        return "unknown"
+    return f"{value:,.0f}{unit}" if value >= 1_000 else f"{value:.3g}{unit}"  # never 1.49e+04
 
 
 def _counts(counts: dict[str, int]) -> str:
