@@ -15,22 +15,22 @@ LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999."""
 
 
-class WrongField(ValueError):
+class BadEpisodeField(ValueError):
     """A field that no episode can have; the message names it and what it must be."""
 
 
 def checked_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the known fields of a record as an `Episode` has them. Raises `WrongField`."""
+    """Return the known fields of a record as an `Episode` has them. Raises `BadEpisodeField`."""
     found = {}
     for name, (check, must_be) in _FIELDS.items():
         if name not in record:
-            raise WrongField(f"{name} is missing")
+            raise BadEpisodeField(f"{name} is missing")
         try:
             found[name] = check(record[name])
         except (TypeError, ValueError) as error:
-            raise WrongField(f"{name} must be {must_be}") from error
+            raise BadEpisodeField(f"{name} must be {must_be}") from error
     if found["started"] > found["ended"]:
-        raise WrongField("ended must not be before started")
+        raise BadEpisodeField("ended must not be before started")
     return found
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from memory.episodes.assembly import assemble
 from memory.episodes.canonical import clean_text
-from memory.episodes.export_fields import LAST_MS, WrongField, checked_fields
+from memory.episodes.export_fields import LAST_MS, BadEpisodeField, checked_fields
 from memory.episodes.hashes import episode_id, hash64
 from memory.episodes.record import Episode
 from memory.episodes.run_event import RunEvent
@@ -98,7 +98,7 @@ def from_export(record: object, tenant: str | None = None) -> Episode:
         raise NotARun("an episode is an object")
     try:
         given = checked_fields(record)
-    except WrongField as error:
+    except BadEpisodeField as error:
         raise NotARun(str(error)) from error
     given["tenant"] = tenant or given["tenant"]
     keys = [given[name] for name in ("tenant", "workflow_type", "workflow_id")]
