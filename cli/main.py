@@ -89,7 +89,9 @@ COMMANDS = {
         "cli.thresholds.contexts:contexts",
         "List contexts with their counts, most recently learned first.",
     ),
-    "topics": CommandSpec("cli.system.topics:app", "The topics: list, create, delete, describe."),
+    "topics": CommandSpec(
+        "cli.system.topics:app", "The topics: list, create, delete, describe; ACLs."
+    ),
     "thresholds": CommandSpec(
         "cli.thresholds.group:app",
         "The thresholds that are served: list, show, history, export, import, reset, republish, "

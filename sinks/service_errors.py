@@ -1,6 +1,7 @@
-"""Explains connection errors of Postgres and Redis that starting a server would not fix. Pure.
+"""Explains connection errors of Postgres and Redis that starting a server would not fix.
 
-A remedy names the setting. No message quotes an address, because it may contain a password.
+Reads nothing but a client's certificate. A remedy names the setting. No message quotes an address,
+because it may contain a password.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import re
 import shlex
 from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from headstart.arguments.checks import HIGHEST_PORT
+from headstart.connections.certificate_validity import is_expired
 from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import needs_encoding
 
@@ -29,8 +32,27 @@ REDIS_FORM: Final = "redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://... for TL
 _ENCODED: Final = "its password must be percent-encoded: %40 for @, %2F for /, %3A for :"
 
 
+EXPIRED: Final = "its certificate, or that of its CA, has expired"
+OWN_EXPIRED: Final = "the certificate of this client has expired"
+OTHER_HOST: Final = "its certificate is for another host name"
+UNVERIFIED: Final = "its certificate cannot be verified"
+NO_TLS: Final = "it does not speak TLS"
+ONLY_TLS: Final = "it takes connections of this user by TLS only"
+CERTIFICATE_WANTED: Final = "it wants a certificate of this client"
+CERTIFICATE_REFUSED: Final = "it refuses the certificate of this client"
+NOT_ADMITTED: Final = "the server accepts no connection from this host and user"
+NOT_TO_DATABASE: Final = "the user may not connect to this database"
+NOT_PERMITTED: Final = "its ACL refuses the user a command, key or channel"
+CLOSED: Final = "it closes the connection without an answer: it stops, or its port is for TLS"
+_REFUSALS: Final = {
+    WRONG_PASSWORD, PASSWORD_WANTED, EXPIRED, OWN_EXPIRED, OTHER_HOST, UNVERIFIED, NO_TLS, ONLY_TLS,
+    CERTIFICATE_WANTED, CERTIFICATE_REFUSED, NOT_ADMITTED, NOT_TO_DATABASE, NOT_PERMITTED,
+}  # fmt: skip
+"""Problems of TLS, logins and rights."""
+
+
 _OF_POSTGRES: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy))
+    (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy, what in _REFUSALS))
     for pattern, what, remedy in (
         (
             r"no password supplied|empty password",
@@ -38,8 +60,29 @@ _OF_POSTGRES: Final = tuple(
             f"correct user and password in {POSTGRES}",
         ),
         (
+            r"no pg_hba\.conf entry.*(?:no encryption|SSL off)",
+            ONLY_TLS,
+            f"set sslmode=verify-full and sslrootcert in {POSTGRES}, or allow plain connections in "
+            "the server's pg_hba.conf",
+        ),
+        (
+            r"requires a valid client certificate|alert certificate required",
+            CERTIFICATE_WANTED,
+            f"name it: sslcert and sslkey in {POSTGRES}",
+        ),
+        (
+            r"alert certificate expired",
+            OWN_EXPIRED,
+            f"renew the file of sslcert in {POSTGRES}",
+        ),
+        (
+            r"alert (?:unknown ca|bad certificate|certificate unknown)",
+            CERTIFICATE_REFUSED,
+            f"use one that the server's CA has signed: sslcert and sslkey in {POSTGRES}",
+        ),
+        (
             r"no pg_hba\.conf entry|pg_hba\.conf rejects",
-            "the server accepts no connection from this host and user",
+            NOT_ADMITTED,
             "allow it in the server's pg_hba.conf, or correct host, user and database in "
             f"{POSTGRES}",
         ),
@@ -50,7 +93,7 @@ _OF_POSTGRES: Final = tuple(
         ),
         (
             r"permission denied for database|does not have CONNECT privilege",
-            "the user may not connect to this database",
+            NOT_TO_DATABASE,
             "run as its owner: GRANT CONNECT ON DATABASE {name} TO {user}",
         ),
         (
@@ -66,7 +109,7 @@ _OF_POSTGRES: Final = tuple(
     )
 )
 _SETTINGS: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy))
+    (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy, what in _REFUSALS))
     for pattern, what, remedy in (
         (
             r'invalid "?(\w+)"? value: |invalid integer value .* for connection option "(\w+)"'
@@ -76,13 +119,23 @@ _SETTINGS: Final = tuple(
         ),
         (
             r"server does not support SSL",
-            "it does not speak TLS",
+            NO_TLS,
             f"set sslmode=prefer in {POSTGRES}, or enable ssl on the server",
+        ),
+        (
+            r"certificate has expired",
+            EXPIRED,
+            "renew it on the server (and check the clock of this machine)",
+        ),
+        (
+            r"server certificate for .* does not match host name",
+            OTHER_HOST,
+            f"use a host name that is in it, in {POSTGRES}",
         ),
         (
             r"certificate verify failed|root certificate file|certificate file|private key file"
             r"|server certificate for",
-            "its certificate cannot be verified",
+            UNVERIFIED,
             f"correct sslmode, sslrootcert, sslcert and sslkey in {POSTGRES}",
         ),
         (
@@ -93,9 +146,11 @@ _SETTINGS: Final = tuple(
     )
 )
 """Errors in a parameter of the address."""
+_CLOSED: Final = re.compile(r"connection closed by server", re.IGNORECASE)
+_ENDED: Final = re.compile(rf"{_CLOSED.pattern}|connection reset by peer|alert", re.IGNORECASE)
 _NO_DATABASE: Final = re.compile(r'database "[^"]*" does not exist', re.IGNORECASE)
 _OF_REDIS: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy))
+    (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy, what in _REFUSALS))
     for pattern, what, remedy in (
         (
             r"WRONGPASS|invalid username-password|invalid password|no password is set"
@@ -115,13 +170,44 @@ _OF_REDIS: Final = tuple(
             f"correct the number at the end of {REDIS}",
         ),
         (
+            r"NOPERM|no permissions to|NoPermission",
+            NOT_PERMITTED,
+            "add what is missing: `headstart topics acl --format redis` prints the rights of each "
+            "process",
+        ),
+        (
             r"wrong.version.number|record layer failure",
-            "it does not speak TLS",
+            NO_TLS,
             f"use redis:// instead of rediss:// in {REDIS}, or its port for TLS",
         ),
         (
+            r"alert.certificate.expired",
+            OWN_EXPIRED,
+            f"renew the file of ssl_certfile in {REDIS}",
+        ),
+        (
+            r"alert.certificate.required",
+            CERTIFICATE_WANTED,
+            f"name it: ssl_certfile and ssl_keyfile in {REDIS}",
+        ),
+        (
+            r"alert.(?:unknown.ca|bad.certificate|certificate.unknown)",
+            CERTIFICATE_REFUSED,
+            f"use one that the server's CA has signed: ssl_certfile and ssl_keyfile in {REDIS}",
+        ),
+        (
+            r"certificate has expired",
+            EXPIRED,
+            "renew it on the server (and check the clock of this machine)",
+        ),
+        (
+            r"hostname mismatch|IP address mismatch",
+            OTHER_HOST,
+            f"use a host name that is in it, in {REDIS}",
+        ),
+        (
             r"certificate verify failed",
-            "its certificate cannot be verified",
+            UNVERIFIED,
             f"add ssl_ca_certs=FILE after the ? in {REDIS}",
         ),
     )
@@ -145,17 +231,21 @@ def postgres_trouble(dsn: str, reason: BaseException) -> Trouble | None:
         create = _createdb(name, given.get("host"), given.get("port"))
         remedy = f"create it: {create}, or correct the database in {POSTGRES}"
         return Trouble(f"the database {name} does not exist", remedy)
-    for sign, (what, remedy) in _OF_POSTGRES:
+    if "SSL error" in message and is_expired(str(given.get("sslcert") or "")):
+        return Trouble(OWN_EXPIRED, f"renew the file of sslcert in {POSTGRES}", refused=True)
+    for sign, (what, remedy, refused) in _OF_POSTGRES:
         if sign.search(message):
-            return Trouble(what, remedy.replace("{name}", name).replace("{user}", user))
+            filled = remedy.replace("{name}", name).replace("{user}", user)
+            return Trouble(what, filled, refused)
     return _of_setting(message)
 
 
 def _of_setting(message: str) -> Trouble | None:
-    for sign, (what, remedy) in _SETTINGS:
+    for sign, (what, remedy, refused) in _SETTINGS:
         if found := sign.search(message):
             setting = next((each for each in found.groups() if each), "")
-            return Trouble(what.replace("{setting}", setting), remedy.replace("{setting}", setting))
+            what_there = what.replace("{setting}", setting)
+            return Trouble(what_there, remedy.replace("{setting}", setting), refused)
     return None
 
 
@@ -182,6 +272,11 @@ def _createdb(name: str, host: object, port: object) -> str:
     return " ".join(map(shlex.quote, [*words, name]))
 
 
+def _client_certificate(url: str) -> str:
+    """Return the file of the client's certificate in a Redis URL, "" if there is none."""
+    return parse_qs(urlsplit(url).query).get("ssl_certfile", [""])[0]
+
+
 def redis_trouble(url: str, reason: BaseException) -> Trouble | None:
     """Return the problem of a connection to `url`; None: the server is probably not running."""
     if needs_encoding(url):
@@ -191,4 +286,9 @@ def redis_trouble(url: str, reason: BaseException) -> Trouble | None:
     if not is_url or (isinstance(reason, ValueError) and not isinstance(reason, OSError)):
         return Trouble(UNPARSABLE, f"give {REDIS_FORM} in {REDIS}")
     message = f"{type(reason).__name__} {reason}"
-    return next((trouble for sign, trouble in _OF_REDIS if sign.search(message)), None)
+    if _ENDED.search(message) and is_expired(_client_certificate(url)):
+        return Trouble(OWN_EXPIRED, f"renew the file of ssl_certfile in {REDIS}", refused=True)
+    found = next((trouble for sign, trouble in _OF_REDIS if sign.search(message)), None)
+    if found is None and url.lower().startswith("redis://") and _CLOSED.search(message):
+        return Trouble(CLOSED, f"wait, or use rediss:// instead of redis:// in {REDIS}")
+    return found

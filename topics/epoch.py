@@ -23,6 +23,7 @@ from topics.kafka.admin import (
     TopicsMissing,
     create_topics,
     describe_topics,
+    partition_counts,
     recreate_mismatched,
 )
 from topics.kafka.fetch_patch import ISOLATION
@@ -96,12 +97,16 @@ async def read_minted_epoch(kafka: str) -> tuple[Epoch, int]:
     For commands that only read learned state, which does not move. Raises `BrokerUnreachable`,
     `TopicsMissing` and `EpochUnreadable`.
     """
-    states = await describe_topics(kafka, [EPOCHS.name, EVENTS.name])
-    missing = {EPOCHS.name, EVENTS.name} - states.keys()
-    epoch = None if missing else await _last_record(kafka, states[EPOCHS.name].end[0])
+    # Not `describe_topics` of both: that reads the events, which not every worker may.
+    counts = await partition_counts(kafka, [EPOCHS.name, EVENTS.name])
+    missing = {EPOCHS.name, EVENTS.name} - counts.keys()
+    states = {} if missing else await describe_topics(kafka, [EPOCHS.name])
+    epoch = None
+    if EPOCHS.name in states:
+        epoch = await _last_record(kafka, states[EPOCHS.name].end[0])
     if missing or epoch is None:
         raise TopicsMissing(kafka, missing or {EPOCHS.name})
-    return epoch, states[EVENTS.name].partitions
+    return epoch, counts[EVENTS.name]
 
 
 async def _last_record(kafka: str, end: int) -> Epoch | None:

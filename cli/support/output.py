@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FAILURE = 1
 REFUSED = 77
-"""TLS or login of a service; EX_NOPERM of sysexits.h."""
+"""TLS, login or a right at a service; EX_NOPERM of sysexits.h."""
 
 _EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeError, OSError)
 _FAULTS: Final = (KeyError, IndexError)
@@ -244,18 +244,33 @@ def _fail(error: Exception) -> NoReturn:
             echo(f"error: {why}: {os.fsdecode(error.filename)}")
             sys.exit(FAILURE)
     text = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
+    if denied := _denied(error):
+        text = denied
     echo_lines(f"error: {text or type(error).__name__}")
     sys.exit(REFUSED if _is_refusal(error) else FAILURE)
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return whether the security of a connection to Kafka is at fault, not an absent broker."""
+    """Return whether TLS, the login or a right at a service is at fault, not an absent service."""
     from headstart.connections.secret import UnusableSecurity
     from headstart.kafka_producer import BrokerUnreachable
+    from sinks.connections import DatabaseUnreachable
 
     if isinstance(error, BrokerUnreachable):
         return error.trouble is not None
+    if isinstance(error, DatabaseUnreachable):
+        return error.trouble is not None and error.trouble.refused
+    if _denied(error):
+        return True
     return isinstance(error, UnusableSecurity) or isinstance(error.__cause__, UnusableSecurity)
+
+
+def _denied(error: Exception) -> str:
+    """Return what ACLs of the broker refuse, and the remedy; "" for other errors."""
+    from headstart.connections.kafka_errors import denied_trouble
+
+    trouble = denied_trouble(error)
+    return f"the broker: {trouble.what}; {trouble.remedy}" if trouble else ""
 
 
 def _is_of_a_service(error: Exception) -> bool:

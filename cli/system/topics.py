@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from cli.support.option_groups import CommandGroup, Only
 from cli.support.options import Json, KafkaOptions, KafkaPostgresOptions, SettingOptions
-from cli.support.output import counted, echo, show_json, show_table
+from cli.support.output import counted, echo, put, show_json, show_table
 
-app = CommandGroup(help="The topics: list, create, delete, describe.")
+app = CommandGroup(help="The topics: list, create, delete, describe; ACLs.")
+
+
+class AclFormat(StrEnum):
+    """For which server, and in which form, `topics acl` prints rights."""
+
+    KAFKA = "kafka"
+    STRIMZI = "strimzi"
+    REDIS = "redis"
+    POSTGRES = "postgres"
 
 
 @app.command("list")
@@ -180,3 +190,52 @@ def describe(
         show_json(described)
     else:
         show_table(("field", "value"), list(described.items()))
+
+
+@app.command("acl")
+def acl(
+    form: Annotated[
+        AclFormat,
+        typer.Option(
+            "--format",
+            help="kafka: kafka-acls.sh; strimzi: KafkaUsers; redis: ACL SETUSER; postgres: SQL.",
+        ),
+    ] = AclFormat.KAFKA,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PROCESS", help="executor, operator or a worker [default: all]."),
+    ] = None,
+    user: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PROCESS=NAME", help="Its user [default: headstart-PROCESS]."),
+    ] = None,
+    cluster: Annotated[str, typer.Option(help="For strimzi: name of the Kafka resource.")] = (
+        "kafka"
+    ),
+    *,
+    options: KafkaOptions,
+    json: Json = False,
+) -> None:
+    """Print what each process may do, as ACLs for Kafka, Redis or Postgres; connects to nothing.
+
+    A process is executor, a worker (episodes, thresholds, history, predictions, memory; spans if
+    HEADSTART_SPANS_TOPIC is set) or operator, which runs the commands. Each has a user of its own;
+    several may have the same. No password is printed or changed. See
+    docs/how-to/permissions.md.
+
+    Examples: headstart topics acl --kafka broker:9092 > acls.sh; headstart topics acl --format
+    redis; headstart topics acl --user thresholds=CN=worker --user history=CN=worker
+    """
+    from cli.system.acl_output import checked_processes, printed_rights, users_of
+    from deploy.access.rights import rights
+
+    settings = options.read()
+    users = users_of(user or ())
+    found = rights(settings.spans_topic, checked_processes(only or ()))
+    text = printed_rights(form, found, users, settings.kafka, cluster)
+    if json:
+        listed = [{"user": users[each.identity], **each._asdict()} for each in found]
+        show_json({"format": form.value, "rights": listed, "text": text})
+    else:
+        for line in text.splitlines():
+            put(line)

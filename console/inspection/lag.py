@@ -133,12 +133,19 @@ async def ask_groups(
     partitions = topics[EVENTS.name].partitions
     further = {SPANS_GROUP: spans_topic} if spans_topic else {}
     asked = (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP, *further)
-    learned, modelled, groups, lags_there = await asyncio.gather(
-        committed_offsets(kafka, THRESHOLDS_GROUP, EVENTS.name, partitions),
-        committed_offsets(kafka, PREDICTIONS_GROUP, DECISIONS.name, partitions),
-        describe_groups(kafka, asked),
-        _ask_further(kafka, further),
+    tasks = (
+        asyncio.create_task(committed_offsets(kafka, THRESHOLDS_GROUP, EVENTS.name, partitions)),
+        asyncio.create_task(
+            committed_offsets(kafka, PREDICTIONS_GROUP, DECISIONS.name, partitions)
+        ),
+        asyncio.create_task(describe_groups(kafka, asked)),
+        asyncio.create_task(_ask_further(kafka, further)),
     )
+    try:
+        learned, modelled, groups, lags_there = await asyncio.gather(*tasks)
+    except BaseException:
+        await asyncio.gather(*tasks, return_exceptions=True)  # so that each closes its client
+        raise
     return LogState(epoch, topics, learned, open_now, groups, modelled, lags_there)
 
 

@@ -19,6 +19,7 @@ from sinks.postgres.statements import load_statements
 _LOG = logging.getLogger(__name__)
 _SQL = load_statements("memory_schema")
 
+ROLES: Final = ("headstart_sink", "headstart_worker", "headstart_reader")
 MIN_PGVECTOR: Final = (0, 8, 4)
 """Older versions corrupt HNSW indexes in vacuum or write beyond a buffer while building them."""
 _NOT_THERE: Final = (
@@ -41,6 +42,34 @@ async def complete_schema(connection: AsyncConnection[Any]) -> list[str]:
     for line in left_out:
         _LOG.warning("%s", line)
     return left_out
+
+
+def grants_of_roles() -> list[str]:
+    """Return the statements that make the roles if they are missing, and grant them their rights.
+
+    Those on vectors have an effect only where the database has their table.
+    """
+    found = []
+    for name in ROLES:
+        create = _statement(f"create_{name}")
+        found.append(
+            f"DO $$ BEGIN\n    {create};\nEXCEPTION WHEN duplicate_object THEN NULL;\nEND $$;"
+        )
+    found.append(f"{_statement('grant')};")
+    guarded = _statement("grant_vectors").replace("\n", "\n        ")
+    found.append(
+        "DO $$ BEGIN\n    IF to_regclass('episode_vectors') IS NOT NULL THEN\n"
+        f"        {guarded};\n    END IF;\nEND $$;"
+    )
+    return found + [
+        f"{_statement(step)};" for step in ("grant_purges", "grant_packing", "grant_migrations")
+    ]
+
+
+def _statement(name: str) -> str:
+    """Return an SQL statement without its comment."""
+    lines = _SQL[name].decode().splitlines()
+    return "\n".join(line for line in lines if not line.startswith("--"))
 
 
 def pgvector_problem(version: str | None) -> str:
@@ -110,6 +139,7 @@ async def _roles(connection: AsyncConnection[Any]) -> str:
         "grant_vectors": not has_vectors or await _asked(connection, "vectors_granted"),
         "grant_purges": await _asked(connection, "purges_granted"),
         "grant_packing": await _asked(connection, "packing_granted"),
+        "grant_migrations": await _asked(connection, "migrations_granted"),
     }
     for step, done in steps.items():
         if not done and (problem := await _refused(connection, step)):

@@ -22,7 +22,7 @@ class NotMigrated(RuntimeError):
     """The database lacks tables or columns of this version; the message contains the command."""
 
     def __init__(self, dsn: str, reason: UndefinedTable | UndefinedColumn) -> None:
-        what, remedy = schema_trouble(reason)
+        what, remedy, _ = schema_trouble(reason)
         super().__init__(f"Postgres at {postgres_address(dsn)} {what}: {remedy}")
 
 

@@ -51,6 +51,7 @@ def test_the_commands() -> None:
         "topics create",
         "topics delete",
         "topics describe",
+        "topics acl",
         "thresholds list",
         "thresholds show",
         "thresholds history",

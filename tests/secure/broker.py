@@ -1,10 +1,11 @@
-"""Apache Kafka with a listener for each way to log in, on 127.0.0.1."""
+"""Apache Kafka with a listener for each way to log in, and an authorizer, on 127.0.0.1."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,9 @@ listener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER
 listener.name.oauth.oauthbearer.sasl.jaas.config={oauth}
 listener.name.oauth.oauthbearer.connections.max.reauth.ms={session_ms}
 listener.name.mtls.ssl.client.auth=required
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=false
+super.users=User:{user};User:ANONYMOUS;User:CN=worker;User:executor
 ssl.keystore.type=PEM
 ssl.keystore.location={keystore}
 ssl.truststore.type=PEM
@@ -77,8 +81,14 @@ class Listeners:
     internal: str
 
 
-def start_broker(group: ProcessGroup, ports: Ports, certificates: Certificates) -> Listeners:
-    """Start the broker in the folder of `group`; return when it answers."""
+def start_broker(
+    group: ProcessGroup, ports: Ports, certificates: Certificates, limited: Mapping[str, str]
+) -> Listeners:
+    """Start the broker in the folder of `group`; return when it answers.
+
+    `limited`: passwords of the users that its ACLs bind. The others are super users: `USER`, the
+    certificate of the tests' workers, OAuth's client, and all of plain text.
+    """
     group.claim("broker")
     jars = kafka_jars(group, "broker")
     at = {name: f"{HOST}:{ports.reserve(name)}" for name in _LISTENERS}
@@ -88,6 +98,8 @@ def start_broker(group: ProcessGroup, ports: Ports, certificates: Certificates) 
     words = ["format", "--cluster-id=5L6g3nShT-eMCtK--X86sw", "--config", "server.properties"]
     for mechanism in ("SCRAM-SHA-512", "SCRAM-SHA-256"):
         words += ["--add-scram", f"{mechanism}=[name={USER},password={PASSWORD}]"]
+    for user, password in limited.items():
+        words += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password}]"]
     formatting = group.spawn(
         "broker", [*java, "kafka.tools.StorageTool", *words], AT_ONCE, cwd=group.data
     )
@@ -119,6 +131,7 @@ def _write(
         host=HOST,
         internal=internal,
         controller=controller,
+        user=USER,
         scram=_SCRAM,
         plain=plain,
         oauth=_OAUTH,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from deploy.local import Addresses, Stack, StackConfig
 from deploy.local.ports import Ports
 from deploy.local.process_group import ProcessGroup
+from deploy.system import prepare
 from headstart.connections.own_security import use_security
 from tests.secure.broker import Listeners, start_broker
 from tests.secure.certificates import Certificates
+from tests.secure.identities import PASSWORD, STRANGER, USERS, Identities
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +33,30 @@ def listeners(
     folder: Path = tmp_path_factory.mktemp("secure-kafka")
     group = ProcessGroup(folder)
     try:
-        yield start_broker(group, Ports(folder), certificates)
+        limited = dict.fromkeys((*USERS.values(), STRANGER), PASSWORD)
+        yield start_broker(group, Ports(folder), certificates, limited)
     finally:
         group.close()
+
+
+@pytest.fixture(scope="session")
+def plain(listeners: Listeners, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    """The stack as the servers themselves listen, prepared: what the tests look at."""
+    config = StackConfig(data=tmp_path_factory.mktemp("stack"), kafka=listeners.internal)
+    with Stack(config) as stack:
+        asyncio.run(prepare(stack.addresses, 4))
+        yield stack.addresses
+
+
+@pytest.fixture(scope="session")
+def identities(
+    listeners: Listeners,
+    plain: Addresses,
+    certificates: Certificates,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Identities:
+    """A login for each process, with the rights that `headstart topics acl` prints."""
+    return Identities(listeners, plain, certificates, tmp_path_factory.mktemp("identities"))
 
 
 @pytest.fixture(autouse=True)

@@ -6,59 +6,38 @@ ACL user.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from redis import Redis
 
-from deploy.local import Addresses, Stack, StackConfig
-from deploy.system import prepare
-from headstart.events.schema import new_id
+from deploy.local import Addresses
 from headstart.keys import redis_key
 from tests.patience import until
 from tests.processes import ENVIRONMENT, command_line, run_command
 from tests.secure.broker import PASSWORD, USER, Listeners
 from tests.secure.certificates import Certificates
+from tests.secure.identities import REDIS_PASSWORD, WORKER, Identities
+from tests.secure.judged_events import judged
 from tests.secure.tls_proxy import TlsProxy
 
-REDIS_PASSWORD = "canary-redis-secret"
 EVENTS = 30
 Variables = Mapping[str, str]
 
 
 @pytest.fixture(scope="module")
-def plain(listeners: Listeners, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    """The stack as the servers themselves listen: what the tests look at, and prepare."""
-    config = StackConfig(data=tmp_path_factory.mktemp("stack"), kafka=listeners.internal)
-    with Stack(config) as stack:
-        asyncio.run(prepare(stack.addresses, 4))
-        with Redis.from_url(stack.addresses.redis) as redis:
-            rights = [
-                "~headstart:*",
-                "&headstart:*",
-                "+@all",
-                "-@dangerous",
-                "+info",
-                "+keys",
-                "+role",
-            ]
-            redis.execute_command("ACL", "SETUSER", "worker", "on", f">{REDIS_PASSWORD}", *rights)
-        yield stack.addresses
-
-
-@pytest.fixture(scope="module")
-def databases(plain: Addresses, certificates: Certificates) -> Iterator[Variables]:
+def databases(
+    plain: Addresses, certificates: Certificates, identities: Identities
+) -> Iterator[Variables]:
     """The variables with which Postgres and Redis are reached by TLS."""
+    assert identities.kafka  # it makes the user of Redis
     postgres = conninfo_to_dict(plain.postgres)
     before_postgres = TlsProxy(int(str(postgres["port"])), certificates, postgres=True)
     with Redis.from_url(plain.redis) as redis:
@@ -69,7 +48,7 @@ def databases(plain: Addresses, certificates: Certificates) -> Iterator[Variable
     yield {
         "HEADSTART_POSTGRES": f"postgresql://{postgres['user']}@localhost:{before_postgres.port}/"
         f"{postgres['dbname']}?sslmode=verify-full&sslrootcert={ca}&sslcert={cert}&sslkey={key}",
-        "HEADSTART_REDIS": f"rediss://worker:{REDIS_PASSWORD}@localhost:{before_redis.port}/0"
+        "HEADSTART_REDIS": f"rediss://{WORKER}:{REDIS_PASSWORD}@localhost:{before_redis.port}/0"
         f"?ssl_ca_certs={ca}&ssl_certfile={cert}&ssl_keyfile={key}&ssl_check_hostname=true",
     }
     before_postgres.close()
@@ -129,19 +108,6 @@ def workers(
         yield process, output
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-
-
-def judged(tenant: str) -> dict[str, Any]:
-    return {
-        "id": new_id(),
-        "event_type": "task_complete",
-        "tenant": tenant,
-        "workflow_type": "refund",
-        "workflow_id": "w1",
-        "timestamp": time.time_ns() // 1_000_000,
-        "confidence": 0.95,
-        "data": {"prediction": {"was_correct": True, "speculated": True}},
-    }
 
 
 def test_events_are_stored_learned_and_replayed_and_no_secret_leaks(

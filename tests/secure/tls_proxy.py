@@ -21,10 +21,13 @@ _SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
 class TlsProxy:
     """Forwards a port to another one, in a thread, until it is closed."""
 
-    def __init__(self, port: int, certificates: Certificates, *, postgres: bool = False) -> None:
+    def __init__(
+        self, port: int, certificates: Certificates, name: str = "server", *, postgres: bool = False
+    ) -> None:
+        """`name`: of the server's certificate."""
         self._to, self._postgres = port, postgres
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._context.load_cert_chain(certificates.pem("server"), certificates.key("server"))
+        self._context.load_cert_chain(certificates.pem(name), certificates.key(name))
         self._context.load_verify_locations(certificates.pem("ca"))
         self._context.verify_mode = ssl.CERT_REQUIRED
         self._loop = asyncio.new_event_loop()

@@ -108,6 +108,18 @@ def test_a_dsn_that_cannot_be_parsed(dsn: str) -> None:
             "GRANT CONNECT ON DATABASE d TO u",
         ),
         ("FATAL:  sorry, too many clients already", "no connection left", "max_connections"),
+        (
+            'FATAL:  no pg_hba.conf entry for host "::1", user "u", database "d", no encryption',
+            "by TLS only",
+            "sslmode=verify-full",
+        ),
+        (
+            "FATAL:  connection requires a valid client certificate",
+            "wants a certificate",
+            "sslcert and sslkey",
+        ),
+        ("SSL error: ssl/tls alert certificate expired", "client has expired", "sslcert"),
+        ("SSL error: tlsv1 alert unknown ca", "refuses the certificate", "sslcert"),
     ],
 )
 def test_messages_of_postgres(message: str, what: str, remedy: str) -> None:
@@ -131,6 +143,26 @@ def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
     at = urlsplit(redis_url)
     output = refused_redis(f"redis://{at.hostname}:{at.port}/9999")
     assert "no database of this number" in output
+
+
+@pytest.mark.parametrize(
+    ("message", "what", "remedy"),
+    [
+        ("[SSL: SSLV3_ALERT_CERTIFICATE_EXPIRED] sslv3 alert certificate expired",
+         "client has expired", "ssl_certfile"),
+        ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca", "refuses the certificate",
+         "ssl_certfile and ssl_keyfile"),
+        ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required",
+         "wants a certificate", "ssl_certfile and ssl_keyfile"),
+        ("User u has no permissions to run the 'get' command", "its ACL refuses", "topics acl"),
+    ],
+)  # fmt: skip
+def test_messages_of_redis(message: str, what: str, remedy: str) -> None:
+    error = RedisUnreachable("rediss://h/0", OSError(message))
+    assert error.trouble is not None
+    assert error.trouble.refused
+    assert what in error.trouble.what
+    assert remedy in error.trouble.remedy
 
 
 def test_a_redis_that_wants_a_password() -> None:

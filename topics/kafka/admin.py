@@ -14,15 +14,19 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.errors import (
+    GroupAuthorizationFailedError,
     GroupIdNotFound,
     KafkaError,
     NonEmptyGroup,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
     for_code,
 )
 from aiokafka.protocol.admin import DeleteGroupsRequest
+from aiokafka.protocol.metadata import MetadataRequest
 
 from headstart.connections.kafka_connections import client_options, new_consumer
+from headstart.connections.own_security import own_security
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import TOPICS, Topic
 from topics.kafka import fetch_patch
@@ -119,9 +123,16 @@ class PartitionCountUnstable(KafkaError):  # type: ignore[misc]
 
 
 async def partition_counts(kafka: str, names: Iterable[str]) -> dict[str, int]:
-    """Return the partition counts of the topics that exist. Raises `BrokerUnreachable`."""
+    """Return the partition counts of the topics that exist.
+
+    Raises `BrokerUnreachable`, also if the broker's ACLs hide one of them.
+    """
+    names = set(names)
     async with admin_client(kafka) as client:
-        return await _partition_counts(client, names)
+        found = await _partition_counts(client, names)
+        if hidden := await _hidden(client, names - found.keys()):
+            raise BrokerUnreachable(kafka, TopicAuthorizationFailedError(*hidden))
+        return found
 
 
 async def recreate_mismatched(
@@ -209,8 +220,26 @@ async def _partition_counts(client: AIOKafkaAdminClient, names: Iterable[str]) -
     return {topic["topic"]: len(topic["partitions"]) for topic in described}
 
 
+async def _hidden(client: AIOKafkaAdminClient, names: Iterable[str]) -> list[str]:
+    """Return which of these topics, that the broker does not list, it does not show this client.
+
+    Not asked over plain text: the embedded broker creates any topic that it is asked for.
+    """
+    security = own_security()
+    if not (names := sorted(names)) or not (security.uses_tls or security.uses_login):
+        return []
+    node = client._client.get_random_node()
+    request = MetadataRequest(names, allow_auto_topic_creation=False)
+    described = (await client._send_request_to_node(node, request)).to_object()["topics"]
+    denied = TopicAuthorizationFailedError.errno
+    return [each["topic"] for each in described if each["error_code"] == denied]
+
+
 async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicState]:
-    """Return the state of the topics that exist. Raises `BrokerUnreachable`."""
+    """Return the state of the topics that exist.
+
+    Raises `BrokerUnreachable`, also if the broker's ACLs refuse to read one of them.
+    """
     counts = await partition_counts(kafka, names)
     if not counts:
         return {}
@@ -234,6 +263,8 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
             )
             for name, count in counts.items()
         }
+    except TopicAuthorizationFailedError as error:
+        raise BrokerUnreachable(kafka, error) from error
     finally:
         await consumer.stop()
 
@@ -292,7 +323,10 @@ async def _end_offsets(
 
 
 async def committed_offsets(kafka: str, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """Return a group's committed offset by partition, 0 if it has none."""
+    """Return a group's committed offset by partition, 0 if it has none.
+
+    Raises `BrokerUnreachable` if the broker's ACLs refuse the group.
+    """
     consumer = new_consumer(kafka, group_id=group, enable_auto_commit=False)
     await consumer.start()
     try:
@@ -301,5 +335,7 @@ async def committed_offsets(kafka: str, group: str, topic: str, partitions: int)
             partition: await consumer.committed(TopicPartition(topic, partition)) or 0
             for partition in range(partitions)
         }
+    except GroupAuthorizationFailedError as error:
+        raise BrokerUnreachable(kafka, error) from error
     finally:
         await consumer.stop()

@@ -26,7 +26,8 @@ class FailedConnection(NamedTuple):
     error: BaseException
     protocol: str
     mechanism: str
-    has_certificate: bool
+    certificate: str
+    """PEM file of the client's certificate; empty: it has none."""
 
 
 _failed: dict[tuple[str, int], FailedConnection] = {}
@@ -118,7 +119,7 @@ async def _connect(host: str, port: int, **options: Any) -> Any:
             error.with_traceback(None),
             options.get("security_protocol") or "PLAINTEXT",
             options.get("sasl_mechanism") or "",
-            _has_certificate(options.get("ssl_context")),
+            _certificate(options.get("ssl_context")),
         )
         raise
     _failed.pop((host, port), None)
@@ -132,8 +133,8 @@ def _current(secret: Secret) -> str:
         raise KafkaConnectionError(str(error)) from None
 
 
-def _has_certificate(context: Any) -> bool:
-    return isinstance(context, ReloadingContext) and bool(context._security.cert)
+def _certificate(context: Any) -> str:
+    return context._security.cert if isinstance(context, ReloadingContext) else ""
 
 
 _create_conn = aiokafka.conn.create_conn

@@ -1,20 +1,27 @@
-"""Explains why a broker cannot be used: certificates, logins, protocols. Pure."""
+"""Explains why a broker cannot be used: certificates, logins, protocols, ACLs. Pure."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterable
 from typing import Final
 
 from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
     IllegalSaslStateError,
     KafkaConnectionError,
+    KafkaError,
     SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
     UnsupportedSaslMechanismError,
 )
 
+from headstart.connections.certificate_validity import is_expired
 from headstart.connections.kafka_connections import FailedConnection, failed_connection
 from headstart.connections.kafka_security import PLAINTEXT, PROTOCOLS, variable
+from headstart.connections.own_security import own_security
 from headstart.connections.secret import UnusableSecurity
 from headstart.connections.trouble import Trouble
 
@@ -24,6 +31,11 @@ _CLOSED: Final = (KafkaConnectionError, ConnectionError, asyncio.IncompleteReadE
 _PROTOCOL: Final = variable("security_protocol")
 _CA: Final = variable("ssl_ca")
 _CERT: Final = f"{variable('ssl_cert')} and {variable('ssl_key')}"
+_DENIED: Final[dict[type[KafkaError], str]] = {
+    TopicAuthorizationFailedError: "topic",
+    GroupAuthorizationFailedError: "group",
+    ClusterAuthorizationFailedError: "cluster",
+}
 _EXPIRED, _NOT_YET, _HOST, _ADDRESS = 10, 9, 62, 64
 """OpenSSL's codes of a failed verification (x509_vfy.h)."""
 
@@ -35,6 +47,8 @@ def kafka_trouble(kafka: str, cause: BaseException) -> Trouble | None:
     """
     if isinstance(cause, UnusableSecurity):
         return Trouble(str(cause), "correct this setting")
+    if denied := denied_trouble(cause):
+        return denied
     failed = failed_connection(kafka)
     if failed is None:
         return None
@@ -44,6 +58,38 @@ def kafka_trouble(kafka: str, cause: BaseException) -> Trouble | None:
     if isinstance(error, ssl.SSLError):
         return _of_handshake(str(error.reason or error), failed)
     return _of_login(error, failed) or _of_closed(error, failed)
+
+
+def denied_trouble(error: BaseException) -> Trouble | None:
+    """Return the problem of a request that the broker's ACLs refuse; None for other errors."""
+    kind = next((name for each, name in _DENIED.items() if isinstance(error, each)), None)
+    if kind is None:
+        return None
+    names = sorted(_names(error.args))
+    who = _user()
+    return Trouble(
+        f"its ACLs refuse {who} the {kind} {', '.join(names)}".rstrip(),
+        "add what is missing: `headstart topics acl` prints the ACLs of each process",
+    )
+
+
+def _names(arguments: object) -> set[str]:
+    """Return the names in an error's arguments: strings, alone or in collections."""
+    if isinstance(arguments, str):
+        return {arguments}
+    if isinstance(arguments, Iterable):
+        return {name for each in arguments for name in _names(each)}
+    return set()
+
+
+def _user() -> str:
+    try:
+        security = own_security()
+    except UnusableSecurity:
+        return "this client"
+    if security.uses_login:
+        return f"the user {security.username or security.client_id}"
+    return f"the certificate {security.cert}" if security.cert else "this client"
 
 
 def _of_certificate(error: ssl.SSLCertVerificationError) -> Trouble:
@@ -71,10 +117,10 @@ def _of_handshake(reason: str, failed: FailedConnection) -> Trouble:
             f"it does not speak TLS, and {_PROTOCOL} is {failed.protocol}",
             f"use the port of its TLS listener, or set {_PROTOCOL}=PLAINTEXT or SASL_PLAINTEXT",
         )
-    if "CERTIFICATE_REQUIRED" in reason or not failed.has_certificate:
+    if "CERTIFICATE_REQUIRED" in reason or not failed.certificate:
         return _wants_certificate(failed)
-    if "EXPIRED" in reason:
-        return Trouble("the certificate of this client has expired", f"renew it: {_CERT}")
+    if "EXPIRED" in reason or is_expired(failed.certificate):
+        return _expired()
     return Trouble(
         f"it refuses the certificate of this client ({reason})",
         f"use one that a CA of the broker has signed: {_CERT}",
@@ -82,12 +128,18 @@ def _of_handshake(reason: str, failed: FailedConnection) -> Trouble:
 
 
 def _wants_certificate(failed: FailedConnection) -> Trouble:
-    if failed.has_certificate:
+    if is_expired(failed.certificate):
+        return _expired()
+    if failed.certificate:
         return Trouble(
             "it refuses the certificate of this client",
             f"use one that a CA of the broker has signed, and that has not expired: {_CERT}",
         )
     return Trouble("it wants a certificate of this client", f"name it: {_CERT}")
+
+
+def _expired() -> Trouble:
+    return Trouble("the certificate of this client has expired", f"renew it: {_CERT}")
 
 
 def _of_login(error: BaseException, failed: FailedConnection) -> Trouble | None:

@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 
 class Trouble(NamedTuple):
-    """A problem and its remedy."""
+    """A problem and its remedy.
+
+    `refused`: the service runs, and TLS, the login or a right is at fault.
+    """
 
     what: str
     remedy: str
+    refused: bool = False

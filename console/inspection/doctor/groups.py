@@ -7,6 +7,7 @@ from console.inspection.doctor.findings import ERROR, Finding
 from console.inspection.lag import ask_groups, ask_stored, lags
 from console.inspection.partition_owners import without_owner
 from console.inspection.services import AskedPostgres
+from headstart.kafka_producer import BrokerUnreachable
 
 
 async def check_groups(
@@ -23,6 +24,10 @@ async def check_groups(
             log = await ask_groups(kafka, topics.epoch, topics.states, spans_topic=spans_topic)
             stored = await ask_stored(await asked.connection(), log.epoch)
         unowned = list(without_owner(lags(log, stored), log.groups))
+    except BrokerUnreachable as error:
+        if error.trouble is None:
+            return []
+        return [Finding("groups", ERROR, error.trouble.what, error.trouble.remedy)]
     except Exception:
         return []
     return [Finding("groups", ERROR, each.what, each.remedy) for each in unowned]

@@ -129,6 +129,13 @@ GRANT USAGE ON SEQUENCE trace_dictionaries_id_seq TO headstart_worker;
 GRANT SELECT ON trace_dictionaries TO headstart_reader, headstart_sink;
 GRANT EXECUTE ON FUNCTION memory_drop_packed TO headstart_sink
 
+-- name: migrations_granted
+SELECT has_table_privilege('headstart_worker', 'schema_migrations', 'SELECT')
+
+-- name: grant_migrations
+-- A worker checks at its start that nothing is to be applied.
+GRANT SELECT ON schema_migrations TO headstart_sink, headstart_worker
+
 -- name: purges_granted
 SELECT has_table_privilege('headstart_sink', 'memory_purges', 'UPDATE')
 

@@ -27,7 +27,7 @@ ALLOWED: Final[dict[str, tuple[set[str], set[str], set[str]]]] = {
     "notices":                (CHANGES,        NONE,                  READS),
     "context_watch":          (CHANGES,        NONE,                  NONE),
     "sink_offsets":           (READS | ADDS | {"update"}, NONE,       NONE),
-    "schema_migrations":      (NONE,           NONE,                  NONE),
+    "schema_migrations":      (READS,          READS,                 NONE),
     "episodes":               (ERASES,         CHANGES,               READS),
     "episode_vectors":        (ERASES,         CHANGES,               READS),
     "episode_outbox":         (STORES,         CHANGES,               NONE),

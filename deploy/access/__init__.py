@@ -1,0 +1,1 @@
+"""What each process may do with Kafka, Redis and Postgres, and ACLs made of that."""
