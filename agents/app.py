@@ -17,6 +17,7 @@ from faust.tables.manager import TableManager
 from faust.types import TP
 
 from agents.config import PartitionAgent, WorkerConfig
+from agents.consumer.epoch_assignor import EpochAssignor
 from agents.consumer.faust_credentials import broker_credentials
 from agents.consumer.faust_transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
 from agents.consumer.fetch_loop import PrefetchScan
@@ -47,6 +48,8 @@ class App(faust.App):  # type: ignore[misc]
     """A Faust app that fetches batch-wise."""
 
     source_topics: frozenset[str] = frozenset()
+    used_partitions: int | None = None
+    """The partitions of the log epoch, the first of each topic; None: of another system's topic."""
     gather_bytes, gather_ms = 1, FETCH_WAIT_MS
     """The bytes that the broker waits for before it answers a fetch, and for how long."""
     partition_bytes = MAX_BYTES
@@ -118,6 +121,7 @@ def new_app(group: str, config: WorkerConfig) -> App:
         broker_credentials=broker_credentials(),
         store="memory://",
         TableManager=Tables,
+        PartitionAssignor=EpochAssignor,
         datadir=config.data,
         autodiscover=False,  # it swallows modules that fail to import
         origin=None,

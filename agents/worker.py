@@ -84,6 +84,7 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
         # Until here `worker.retrying` reported its errors.
         logging.getLogger("aiokafka").setLevel(logging.WARNING)
         app = APPS[name](config, epoch)
+        app.used_partitions = None if name == SPANS else epoch.partitions
         app.health = health
         health.attach(app, partitions)
         _collect_rarely()

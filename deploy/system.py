@@ -45,6 +45,7 @@ from topics.catalogue import (
 from topics.commands.log import begin_commands, is_whole, read_commands
 from topics.epoch import Epoch, ensure_topics
 from topics.kafka.admin import committed_offsets, describe_topics
+from topics.used_partitions import used_partitions
 
 READY_S: Final = 300.0
 """Workers have a low priority: beside other work on two cores, five took over two minutes."""
@@ -219,7 +220,7 @@ class System:
         if self._log_lost or self.epoch is None:
             return None
         try:
-            lag = total_lag(self.addresses, self.epoch.number)
+            lag = total_lag(self.addresses, self.epoch.number, self.epoch.partitions)
             return asyncio.run(asyncio.wait_for(lag, _LAG_S))
         except _AWAY:
             return None
@@ -289,9 +290,14 @@ def wait_drained(
     return lag
 
 
-async def total_lag(addresses: Addresses, epoch: int) -> int:
-    """Return the total lag of all groups in records."""
+async def total_lag(addresses: Addresses, epoch: int, partitions: int | None = None) -> int:
+    """Return the total lag of all groups in records.
+
+    `partitions`: of the epoch; those that topics were given later are not read, and do not count.
+    """
     states = await describe_topics(addresses.kafka, [EVENTS.name, THRESHOLDS.name, DECISIONS.name])
+    if partitions is not None:
+        states = used_partitions(states, partitions)
     events, thresholds = states[EVENTS.name], states[THRESHOLDS.name]
     decisions = states[DECISIONS.name]
     learned = await committed_offsets(

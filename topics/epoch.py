@@ -26,6 +26,7 @@ from topics.kafka.admin import (
     partition_counts,
     recreate_mismatched,
 )
+from topics.kafka.asking_again import ask_again
 from topics.kafka.fetch_patch import ISOLATION
 
 _LOG = logging.getLogger("headstart.epoch")
@@ -45,7 +46,7 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PartitionsChanged(RuntimeError):
-    """`headstart.events` no longer has the partition count of its epoch."""
+    """`headstart.events` has fewer partitions than its epoch."""
 
     def __init__(self, expected: int, found: int) -> None:
         super().__init__(
@@ -81,12 +82,12 @@ class EpochUnreadable(RuntimeError):
 
 
 async def read_epoch(kafka: str) -> Epoch:
-    """Return the broker's log epoch.
+    """Return the broker's log epoch. Partitions that the log was given later are not of it.
 
     Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged` and `EpochUnreadable`.
     """
     epoch, found = await read_minted_epoch(kafka)
-    if found != epoch.partitions:
+    if found < epoch.partitions:
         raise PartitionsChanged(epoch.partitions, found)
     return epoch
 
@@ -112,13 +113,17 @@ async def read_minted_epoch(kafka: str) -> tuple[Epoch, int]:
 async def _last_record(kafka: str, end: int) -> Epoch | None:
     """Return the last valid epoch in the topic, None if the topic is empty.
 
-    Raises `EpochUnreadable` if there are records but no valid one.
+    Raises `EpochUnreadable` if there are records but no valid one, and `BrokerUnreachable`.
     """
+    return await ask_again(kafka, lambda: _read_last_record(kafka, end))
+
+
+async def _read_last_record(kafka: str, end: int) -> Epoch | None:
     consumer = new_consumer(kafka, enable_auto_commit=False, isolation_level=ISOLATION)
     tp = TopicPartition(EPOCHS.name, 0)
     last = None
-    await consumer.start()
     try:
+        await consumer.start()
         consumer.assign([tp])
         await consumer.seek_to_beginning(tp)
         while await consumer.position(tp) < end:
@@ -167,6 +172,8 @@ async def ensure_topics(
     )
     may_recreate = volatile and before is None
     existing = states[EVENTS.name].partitions if EVENTS.name in states else None
+    if existing is not None and before is not None:
+        existing = min(existing, before.partitions)
     if existing is not None and existing != partitions and not may_recreate:
         if exact and (before is None or before.partitions == existing):
             raise PartitionsDiffer(existing, partitions)

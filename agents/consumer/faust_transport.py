@@ -60,10 +60,12 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
 
     def _owns_all_partitions(self, consumer: Any) -> bool:
         owned = {(tp.topic, tp.partition) for tp in consumer.assignment()}
+        used = self.app.used_partitions
         return all(
             (topic, partition) in owned
             for topic in self.app.source_topics
             for partition in consumer.partitions_for_topic(topic) or ()
+            if used is None or partition < used
         )
 
     def _create_worker_consumer(self, transport: Any) -> Any:

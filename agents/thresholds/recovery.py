@@ -6,6 +6,7 @@ Faust's last-write-wins would take the stale rows of a worker that was stopped a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final, NamedTuple, cast
 
 import structlog
@@ -13,7 +14,7 @@ import structlog
 from agents.thresholds.clients import Clients
 from agents.thresholds.completeness import complete_from
 from agents.thresholds.store import ContextStore
-from processing.state.rows import is_row, stale
+from processing.state.rows import PARTITION_KEY, is_row, stale, version
 from topics.catalogue import CHANGELOG
 
 log = structlog.get_logger()
@@ -29,6 +30,8 @@ class Restoring:
         self._store, self._partition = store, partition
         self._changed: dict[bytes, bytes | None] = {}
         self._empty = next(store.scan(partition), None) is None
+        self._older = not self._empty and store.held_offset(partition) is None
+        """Whether the store has rows of an older log epoch only."""
         self.stale_keys: set[bytes] = set()
         """Keys whose last row in the changelog is a stale one."""
 
@@ -58,9 +61,26 @@ class Restoring:
 
     def write(self, offset: int) -> None:
         """Write the changed rows, with the changelog offset that the store then holds."""
-        self._store.write_rows(self._partition, self._changed.items(), offset)
+        held = None if self._older else offset
+        self._store.write_rows(self._partition, self._changed.items(), held)
         self._changed.clear()
         self._empty = False
+
+    def finish(self, offset: int) -> None:
+        """Write what is left. Rows of an older epoch are dropped once the changelog has the table.
+
+        Before that, the store holds no changelog offset of this epoch, so the next restore begins
+        again.
+        """
+        self.write(offset)
+        own = self._store.get_row(self._partition, PARTITION_KEY)
+        if self._older and own is not None and version(own)[0] == self._store.epoch:
+            rows = self._store.scan(self._partition)
+            while some := list(islice(rows, WRITE_ROWS)):
+                old = [(key, None) for key, row in some if version(row)[0] < self._store.epoch]
+                self._store.write_rows(self._partition, old, None)
+            self._older = False
+            self.write(offset)
 
 
 class Recovered(NamedTuple):
@@ -95,7 +115,7 @@ async def recover(
         count += len(batch)
     for partition, each in restoring.items():
         if begin[partition] < end[partition]:
-            each.write(end[partition] - 1)
+            each.finish(end[partition] - 1)
     log.info("changelog.restored", partitions=len(restoring), records=count)
     return {
         partition: Recovered(each.stale_keys, complete[partition])

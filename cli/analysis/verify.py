@@ -32,18 +32,27 @@ def verify(
         bool,
         typer.Option("--purged", help="Only check that nothing of what was purged is left."),
     ] = False,
+    caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--caught-up", help="Fail also where workers have not yet processed all of the log."
+        ),
+    ] = False,
     *,
     options: LearnerOptions,
     json: Json = False,
 ) -> None:
     """Replay the log through the learner and compare with the table, Redis and Postgres.
 
-    Rows are compared bit by bit; missing, extra and differing ones are listed. Exit code 0: all
-    agree; 1: they do not. It only reads, and joins no consumer group. `--purged` looks for purged
-    events in Postgres and purged contexts in Redis, and counts what the log still has of them.
+    Rows are compared bit by bit; missing, extra and differing ones are listed. Events that workers
+    have not processed yet cannot be compared: it counts those that were in the log when it began.
+    Exit code 0: all agree; 1: they do not, or `--caught-up` and some are left. It only reads, and
+    joins no consumer group. `--purged` looks for purged events in Postgres and purged contexts in
+    Redis, and counts what the log still has of them.
 
-    Examples: headstart verify; headstart verify --purged; headstart verify --snapshot nightly.gz
-    --json, where the log is cut and `headstart thresholds snapshot nightly.gz` was run in time.
+    Examples: headstart verify --caught-up; headstart verify --purged; headstart verify --snapshot
+    nightly.gz --json, where the log is cut and `headstart thresholds snapshot nightly.gz` was run
+    in time.
     """
     from replay.log.snapshots import read_snapshot
     from replay.verify.verify import VerifyConfig
@@ -66,7 +75,7 @@ def verify(
     asyncio.run(require_own_log(reading))
     found = asyncio.run(run(config, echo))
     _show(found, json=json)
-    if not found.findings.ok:
+    if not found.findings.ok or (caught_up and found.left.events):
         raise typer.Exit(1)
 
 
@@ -106,9 +115,27 @@ def _show(found: Verified, *, json: bool) -> None:
         "rows": found.rows,
     }
     if json:
+        left = {"left": dict(found.left.events), "left_more": found.left.more}
         show_json(
-            {**figures, "ok": found.findings.ok, "counts": counts, "named": found.findings.named}
+            {
+                **figures,
+                "ok": found.findings.ok,
+                **left,
+                "counts": counts,
+                "named": found.findings.named,
+            }
         )
     else:
         show_table(("what", "count"), [*figures.items(), *counts.items()])
-        echo("everything agrees" if found.findings.ok else "they do not agree: see above")
+        echo(_conclusion(found))
+
+
+def _conclusion(found: Verified) -> str:
+    agrees = "what was compared agrees" if found.left.events else "everything agrees"
+    said = agrees if found.findings.ok else "they do not agree: see above"
+    if not found.left.events:
+        return said
+    return (
+        f"{said}. Not compared: {found.left}; `headstart status` shows whether workers run and how "
+        "far they are"
+    )

@@ -64,7 +64,7 @@ def _require_no_workers(settings: Settings) -> None:
 
 
 async def _require_processed(settings: Settings) -> None:
-    from console.inspection.unprocessed import count_unprocessed
+    from replay.log.unprocessed import count_unprocessed
 
     found = await count_unprocessed(settings.kafka, settings.postgres)
     if found.events:

@@ -53,6 +53,7 @@ def assess(
         reasons += _missing(name, [each for each in snapshot.workers if each.name == name])
     if snapshot.log:  # not counted as lag: no worker can read past it
         reasons += _held(long_open(snapshot.log.open, snapshot.at), snapshot.at)
+        reasons += [str(each) for each in snapshot.log.unread if each.records]
         reasons += [each.what for each in without_owner(snapshot.groups, snapshot.log.groups)]
     if snapshot.lag and still_s > STILL_S:
         reasons.append(f"{snapshot.lag:,} records wait and nothing moved for {still_s:.0f} s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -29,6 +29,7 @@ from topics.epoch import Epoch, read_epoch
 from topics.kafka.admin import TopicsMissing, TopicState, committed_offsets, describe_topics
 from topics.kafka.groups import GroupState, describe_groups
 from topics.kafka.transactions import OpenTransaction, open_transactions
+from topics.used_partitions import UnreadPartitions, unread_partitions, used_partitions
 
 _TOPICS = (EVENTS, THRESHOLDS, DECISIONS, DEAD_LETTERS, HANDLED, EPOCHS)
 
@@ -39,7 +40,7 @@ class LogState:
 
     `modelled`: those committed by the group of shared models. `open`: the oldest open transaction
     per partition; `groups`: the groups whose state the broker returns. `further`: the lag of groups
-    that read topics of other systems.
+    that read topics of other systems. `unread`: partitions that the log epoch does not use.
     """
 
     epoch: int
@@ -49,6 +50,7 @@ class LogState:
     groups: Mapping[str, GroupState] = field(default_factory=dict)
     modelled: Mapping[int, int] = field(default_factory=dict)
     further: Sequence[GroupLag] = ()
+    unread: Sequence[UnreadPartitions] = ()
 
     @property
     def records(self) -> int:
@@ -117,9 +119,15 @@ class Log:
             self._epoch = await read_epoch(self._kafka)
         self._end = end
         open_now = await open_transactions(self._kafka, states.values())
-        return await ask_groups(
-            self._kafka, self._epoch.number, states, open_now, self._spans_topic
+        count = self._epoch.partitions
+        asked = await ask_groups(
+            self._kafka,
+            self._epoch.number,
+            used_partitions(states, count),
+            open_now,
+            self._spans_topic,
         )
+        return replace(asked, unread=tuple(unread_partitions(states, count)))
 
 
 async def ask_groups(

@@ -59,7 +59,7 @@ class Right(NamedTuple):
 
 
 _TOPICS: Final[Mapping[str, Mapping[str, Sequence[Topic]]]] = {
-    EXECUTOR: {"Write": (EVENTS, DECISIONS)},
+    EXECUTOR: {"Read": (EPOCHS,), "Write": (EVENTS, DECISIONS)},
     "episodes": {"Read": (EVENTS, EPOCHS), "Write": (DEAD_LETTERS,)},
     "thresholds": {
         "Read": (EVENTS, CHANGELOG, COMMANDS, EPOCHS),
@@ -83,7 +83,8 @@ _TOPICS: Final[Mapping[str, Mapping[str, Sequence[Topic]]]] = {
         "DescribeConfigs": TOPICS,
     },
 }
-"""Workers write to `headstart.events` control records: what downweights, or sets a default."""
+"""Executors read the log epoch: its number of partitions is the one that keys are assigned by.
+Workers write to `headstart.events` control records: what downweights, or sets a default."""
 _GROUPS: Final = {
     "episodes": EPISODES_GROUP,
     "thresholds": THRESHOLDS_GROUP,

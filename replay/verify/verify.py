@@ -25,6 +25,7 @@ from replay.log.live_table import Rows, applied_offset, live, read_settled
 from replay.log.purges import read_log_purges
 from replay.log.replay import replay_partition
 from replay.log.snapshots import Snapshot
+from replay.log.unprocessed import Unprocessed, count_beyond
 from replay.verify.row_diff import Findings, compare_rows
 from replay.verify.served import FIX, FOREIGN_FIX, ServedTable, add_wrong
 from sinks.postgres.progress import stored_offsets
@@ -34,7 +35,7 @@ from sinks.redis.commands import CommandPublisher, redis_hash
 from sinks.redis.comparison import RedisComparison
 from sinks.redis.stored_fields import Field
 from sinks.redis.wrong_fields import WrongField
-from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS
+from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.commands.log import read_commands
 from topics.control.purges import EventSubject, PartitionPurges
 from topics.dead_letters.messages import GROUP_HEADER
@@ -80,6 +81,10 @@ class Verified:
     records: int = 0
     events: int = 0
     rows: int = 0
+    learned: dict[int, int] = field(default_factory=dict)
+    """The offset after the last one applied, by partition: what lies behind it was not compared."""
+    left: Unprocessed = field(default_factory=Unprocessed)
+    """What the log had at the start, and the groups have not processed."""
 
 
 async def verify(config: VerifyConfig, echo: Callable[[str], None]) -> Verified:
@@ -108,6 +113,8 @@ async def verify(config: VerifyConfig, echo: Callable[[str], None]) -> Verified:
                 )
         finally:
             await episodes.close()
+    reached = {EPISODES_GROUP: stored, THRESHOLDS_GROUP: found.learned}
+    found.left = await count_beyond(config.kafka, events, reached)
     await _redis(config, served, found.findings)
     await _commands(config, found.findings)
     return found
@@ -138,6 +145,7 @@ async def _partition(
     _check_learner(table.rows, replayed, spec(config.rules.policy))
     compare_rows(found.findings, partition, table.rows, live(replayed))
     found.partitions += 1
+    found.learned[partition] = table.applied_offset + 1
     found.rows += len(table.rows)
     return table.rows
 

@@ -1,4 +1,4 @@
-"""`headstart topics delete` keeps events that no worker has processed."""
+"""`topics delete` keeps events that no worker has processed, and `verify` says how many."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from console.inspection.unprocessed import Unprocessed, count_unprocessed
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from headstart.kafka_producer import start_producer
 from processing.state.rows import PARTITION_KEY, TaskStateRow, encode_partition
+from replay.log.unprocessed import Unprocessed, count_unprocessed
 from tests.processes import Ended
 from topics.catalogue import CHANGELOG, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.control.messages import Clock, Reset, control_records
@@ -78,8 +78,20 @@ def test_the_log_is_deleted_only_once_all_of_it_is_processed(
 
     where = ("--kafka", own.kafka, "--postgres", own.postgres, "--data", str(tmp_path))
     assert counted() == Unprocessed()
+    caught_up = run("verify", "--caught-up", *where, "--redis", own.redis)
+    assert caught_up.returncode == 0, caught_up.stderr
+    assert "everything agrees" in caught_up.stderr
     asyncio.run(append(own.kafka))
     assert counted() == Unprocessed({EPISODES_GROUP: 3, THRESHOLDS_GROUP: 4})
+    compared = ("verify", *where, "--redis", own.redis)
+    verified = run(*compared, "--json")
+    assert verified.returncode == 0, verified.stderr
+    found = json.loads(verified.stdout)
+    assert found["left"] == {EPISODES_GROUP: 3, THRESHOLDS_GROUP: 4}
+    assert (found["ok"], found["left_more"], found["events"]) == (True, False, 0)
+    behind = run(*compared, "--caught-up")
+    assert behind.returncode == 1
+    assert "Not compared: 3 events that headstart-episodes has not" in behind.stderr
     asyncio.run(process(own, episodes=4, thresholds=1))
     assert counted() == Unprocessed({THRESHOLDS_GROUP: 2})
 

@@ -29,10 +29,13 @@ def test_state_has_one_writer() -> None:
     assert writers(EPOCHS.name) == {"operator"}
 
 
-def test_an_executor_only_writes_in_kafka_and_only_reads_in_redis() -> None:
+def test_an_executor_reads_only_the_epoch_in_kafka_and_only_reads_in_redis() -> None:
     granted = rights("spans", ["executor"])
     operations = {(each.kind, each.operation) for each in granted}
-    assert {each for each in operations if each[0] in ("topic", "group")} == {("topic", "Write")}
+    read = [
+        each for each in granted if each.kind in ("topic", "group") and each.operation != "Write"
+    ]
+    assert read == [("executor", "Read", "topic", EPOCHS.name)]
     assert {each for each in operations if each[0] == "key"} == {("key", "read")}
     commands = {each.name for each in granted if each.kind == "command"}
     assert commands & {"hset", "set", "del", "eval", "publish", "keys", "scan"} == set()

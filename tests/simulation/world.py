@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import psycopg
 
+from agents.thresholds.adoption import CopyNotWhole
 from headstart.events.frames import encode_frame
 from headstart.keys import event_key
 from learners.registry import policy
@@ -253,7 +254,8 @@ class World:
     def ended(self, process: Process, where: str, error: BaseException) -> None:
         """Note why a process ended itself; only what a fault explains is right."""
         self.ends[f"{where}: {type(error).__name__}"] += 1
-        if not isinstance(error, BrokerAway | StoreFailed | psycopg.OperationalError):
+        expected = BrokerAway | StoreFailed | psycopg.OperationalError | CopyNotWhole
+        if not isinstance(error, expected):
             self.wrong.append(f"{process.name} ended itself in {where}: {error!r}")
 
     # -- what executors do -------------------------------------------------------------------

@@ -14,6 +14,7 @@ from cli.system.topics import delete, restarting
 from headstart.keys import event_key
 from headstart.partitioner import partition_for_key
 from topics.catalogue import MODELS
+from topics.epoch import Epoch
 from topics.kafka.admin import TopicsMissing, TopicState
 from topics.models import log
 from topics.models.records import (
@@ -53,6 +54,10 @@ def test_models_are_listed_without_their_states(monkeypatch: pytest.MonkeyPatch)
         for key, value in records:
             yield SimpleNamespace(key=key, value=value, partition=PLACE, timestamp=1)
 
+    async def minted(_kafka: str) -> tuple[Epoch, int]:
+        return Epoch(7, 2), 2
+
+    monkeypatch.setattr(log, "read_minted_epoch", minted)
     monkeypatch.setattr(log, "topic_state", state)
     monkeypatch.setattr(log, "read_records", read)
     states = asyncio.run(log.read_states("kafka"))

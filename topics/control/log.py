@@ -13,7 +13,7 @@ from headstart.kafka_producer import BrokerUnreachable, end_producer, start_prod
 from topics.catalogue import EVENTS
 from topics.control.messages import Control, control_records
 from topics.dead_letters.messages import OutgoingRecord
-from topics.kafka.reader import topic_state
+from topics.epoch import read_epoch
 from topics.kafka.sender import send_all
 
 PATIENCE_S: Final = 30.0
@@ -42,10 +42,10 @@ async def send_control(
 ) -> dict[int, int]:
     """Send a control record to every partition, or `only` some; return its offset by partition.
 
-    Repeating it after a lost acknowledgement is harmless. Raises `BrokerUnreachable`,
-    `TopicsMissing`, and `NotEverywhere` if a partition fails for `patience_s` seconds.
+    Repeating it after a lost acknowledgement is harmless. Raises the errors of `read_epoch`,
+    `BrokerUnreachable`, and `NotEverywhere` if a partition fails for `patience_s` seconds.
     """
-    partitions = (await topic_state(kafka, EVENTS.name)).partitions
+    partitions = (await read_epoch(kafka)).partitions
     try:
         producer = await start_producer(kafka)
     except (KafkaError, OSError) as error:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -30,11 +30,14 @@ from headstart.connections.own_security import own_security
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import TOPICS, Topic
 from topics.kafka import fetch_patch
+from topics.kafka.asking_again import ask_again
 
 FETCH_TIMEOUT_S: Final = 30.0
 _SETTLE_ATTEMPTS: Final = 20
 """How often topics are recreated that a client's request auto-creates meanwhile."""
 _DELETED_S: Final = 30.0
+IN_SYNC: Final = "min.insync.replicas"
+"""How many copies must have a record before it is acknowledged."""
 
 
 class TopicsMissing(LookupError):
@@ -52,7 +55,8 @@ class TopicState:
     """A topic as the broker describes it; offsets by partition.
 
     `end`: the last stable offset, the exclusive end of readable committed records. `high`: the high
-    watermark, if known; larger than `end` while a transaction is open.
+    watermark, if known; larger than `end` while a transaction is open. `copies`: of the partition
+    that has the fewest; 0: unknown.
     """
 
     name: str
@@ -60,6 +64,7 @@ class TopicState:
     begin: Mapping[int, int]
     end: Mapping[int, int]
     high: Mapping[int, int] = field(default_factory=dict)
+    copies: int = 0
 
     @property
     def held_back(self) -> dict[int, int]:
@@ -89,7 +94,8 @@ async def create_topics(
 ) -> list[str]:
     """Create missing topics and return their names.
 
-    Raises `BrokerUnreachable`, or `KafkaError` with the broker's reason.
+    Of three copies, two must have a record before it is acknowledged: one broker may be away, and
+    another be lost then. Raises `BrokerUnreachable`, or `KafkaError` with the broker's reason.
     """
     created = []
     async with admin_client(kafka) as client:
@@ -101,7 +107,7 @@ async def create_topics(
                 topic.name,
                 partitions if topic.partitioned else 1,
                 replication,
-                topic_configs=topic.configuration(),
+                topic_configs={**topic.configuration(), **in_sync(replication)},
             )
             response = await client.create_topics([new])
             for _name, code, *reason in response.topic_errors:
@@ -110,6 +116,11 @@ async def create_topics(
                     raise error(f"{topic.name}: {reason[0] if reason else error.__name__}")
             created.append(topic.name)
     return created
+
+
+def in_sync(copies: int) -> dict[str, str]:
+    """Return the setting of a topic that has so many copies of each partition."""
+    return {IN_SYNC: str(copies // 2 + 1)} if copies > 2 else {}
 
 
 class PartitionCountUnstable(KafkaError):  # type: ignore[misc]
@@ -127,12 +138,16 @@ async def partition_counts(kafka: str, names: Iterable[str]) -> dict[str, int]:
 
     Raises `BrokerUnreachable`, also if the broker's ACLs hide one of them.
     """
-    names = set(names)
-    async with admin_client(kafka) as client:
-        found = await _partition_counts(client, names)
-        if hidden := await _hidden(client, names - found.keys()):
-            raise BrokerUnreachable(kafka, TopicAuthorizationFailedError(*hidden))
-        return found
+    wanted = set(names)
+
+    async def ask() -> dict[str, int]:
+        async with admin_client(kafka) as client:
+            found = await _partition_counts(client, wanted)
+            if hidden := await _hidden(client, wanted - found.keys()):
+                raise BrokerUnreachable(kafka, TopicAuthorizationFailedError(*hidden))
+            return found
+
+    return await ask_again(kafka, ask)
 
 
 async def recreate_mismatched(
@@ -214,10 +229,18 @@ async def _delete_group(client: AIOKafkaAdminClient, group: str) -> type[KafkaEr
 
 
 async def _partition_counts(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
+    return {name: len(copies) for name, copies in (await _copies(client, names)).items()}
+
+
+async def _copies(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, list[int]]:
+    """Return by topic that exists how many copies each of its partitions has."""
     existing = set(await client.list_topics())
     wanted = [name for name in names if name in existing]  # the request would create others
     described = await client.describe_topics(wanted) if wanted else []
-    return {topic["topic"]: len(topic["partitions"]) for topic in described}
+    return {
+        topic["topic"]: [len(each["replicas"]) for each in topic["partitions"]]
+        for topic in described
+    }
 
 
 async def _hidden(client: AIOKafkaAdminClient, names: Iterable[str]) -> list[str]:
@@ -240,7 +263,17 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
 
     Raises `BrokerUnreachable`, also if the broker's ACLs refuse to read one of them.
     """
-    counts = await partition_counts(kafka, names)
+    wanted = list(names)
+    return await ask_again(kafka, lambda: _describe(kafka, wanted))
+
+
+async def _describe(kafka: str, names: Iterable[str]) -> dict[str, TopicState]:
+    wanted = set(names)
+    async with admin_client(kafka) as client:
+        copies = await _copies(client, wanted)
+        if hidden := await _hidden(client, wanted - copies.keys()):
+            raise BrokerUnreachable(kafka, TopicAuthorizationFailedError(*hidden))
+    counts = {name: len(each) for name, each in copies.items()}
     if not counts:
         return {}
     fetch_patch.install()  # `_end_offsets` may have to fetch records
@@ -250,8 +283,8 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
         fetch_max_wait_ms=20,
         isolation_level=fetch_patch.ISOLATION,
     )
-    await consumer.start()
     try:
+        await consumer.start()
         tps = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
         begin = await consumer.beginning_offsets(tps)
         high = await high_watermarks(consumer, tps)  # before `end`, so that `high` is not too large
@@ -259,7 +292,12 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
         high = {tp: max(at, end[tp]) for tp, at in high.items()}
         return {
             name: TopicState(
-                name, count, *(_by_partition(name, each) for each in (begin, end, high))
+                name,
+                count,
+                _by_partition(name, begin),
+                _by_partition(name, end),
+                _by_partition(name, high),
+                min(copies[name]),
             )
             for name, count in counts.items()
         }
@@ -271,9 +309,13 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
 
 async def topic_settings(kafka: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the configuration of topics by name. Raises `BrokerUnreachable`."""
-    async with admin_client(kafka) as client:
-        wanted = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-        answers = await client.describe_configs(wanted) if wanted else []
+    wanted = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+
+    async def ask() -> Any:
+        async with admin_client(kafka) as client:
+            return await client.describe_configs(wanted) if wanted else []
+
+    answers = await ask_again(kafka, ask)
     return {
         resource[3]: {entry[0]: entry[1] for entry in resource[4] if entry[1] is not None}
         for answer in answers

@@ -18,6 +18,7 @@ from topics.kafka.admin import TopicsMissing
 from topics.kafka.reader import read_records, topic_state
 from topics.kafka.sender import send_all
 from topics.models.records import NotAModel, StoredModel, decode_model, is_ahead, is_model_key
+from topics.used_partitions import used_partitions
 
 _END_S = 5.0
 
@@ -66,7 +67,8 @@ async def read_log_end(kafka: str) -> LogEnd:
     Raises `BrokerUnreachable`, `TopicsMissing` and `EpochUnreadable`.
     """
     epoch, _partitions = await read_minted_epoch(kafka)
-    return LogEnd(epoch.number, (await topic_state(kafka, DECISIONS.name)).end)
+    states = {DECISIONS.name: await topic_state(kafka, DECISIONS.name)}
+    return LogEnd(epoch.number, used_partitions(states, epoch.partitions)[DECISIONS.name].end)
 
 
 async def read_states(kafka: str) -> list[FoundModel]:
@@ -79,13 +81,15 @@ async def read_states(kafka: str) -> list[FoundModel]:
 
 async def _states(kafka: str, partitions: Iterable[int] | None) -> AsyncIterator[FoundModel]:
     state = await topic_state(kafka, MODELS.name)
+    epoch, _partitions = await read_minted_epoch(kafka)
+    count = min(state.partitions, epoch.partitions)
     wanted = state.end if partitions is None else {n: state.end[n] for n in partitions}
     async for record in read_records(
         kafka, MODELS.name, {n: state.begin[n] for n in wanted}, wanted
     ):
         if not is_model_key(record.key):
             continue
-        if partition_for_key(record.key, state.partitions) != record.partition:
+        if partition_for_key(record.key, count) != record.partition:
             continue
         try:
             model = decode_model(record.value)

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer
 from headstart import kafka_producer
 from headstart.codecs import Compression
 from headstart.connections.kafka_security import KafkaSecurity
-from headstart.shipping.volatile_broker import BrokerLife, require_epoch, volatile_life
+from headstart.shipping.volatile_broker import BrokerLife, epoch_partitions, volatile_life
 
 COMPRESS_BYTES: Final = 4096
 """Smaller frames are not compressed. Measured per event of 750 bytes with zstd: in frames of one
@@ -72,12 +72,15 @@ class CompressingProducer:
         producers = [each for each in (self._plain, self._compressing) if each is not None]
         return await volatile_life(kafka, producers, lost, security)
 
-    async def require_epoch(self, kafka: str, security: KafkaSecurity | None = None) -> None:
-        """Raise `KafkaError` if an embedded broker's log has no epoch yet.
+    async def epoch_partitions(
+        self, kafka: str, security: KafkaSecurity | None = None
+    ) -> int | None:
+        """Return the partition count of the log epoch, None if unknown: see `epoch_partitions`.
 
-        Before that, topics may be missing, and could be created with a wrong partition count.
+        Raises `KafkaError` if an embedded broker's log has no epoch yet. Before that, topics may be
+        missing, and could be created with a wrong partition count.
         """
-        await require_epoch(kafka, self._plain, security)
+        return await epoch_partitions(kafka, self._plain, security)
 
     async def end(self, timeout_s: float) -> None:
         """Stop; batches that are not sent within `timeout_s` seconds are discarded."""

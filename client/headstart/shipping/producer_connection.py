@@ -15,9 +15,10 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPart
 
 from headstart.codecs import Compression
 from headstart.connections.kafka_errors import kafka_trouble
+from headstart.connections.kafka_security import KafkaSecurity
 from headstart.connections.own_security import security_of_profile
 from headstart.shipping.compressing_producer import CompressingProducer, start_producer
-from headstart.shipping.volatile_broker import EVENTS, BrokerLife
+from headstart.shipping.volatile_broker import DECISIONS, EVENTS, BrokerLife
 
 log = logging.getLogger("headstart")
 
@@ -33,7 +34,7 @@ _LOST_STOP_S: Final = 0.1
 
 
 class LiveProducer:
-    """A producer, the partition count of its topic, and its batches in flight.
+    """A producer, the count of partitions that it uses, and its batches in flight.
 
     `life`: the life of a broker with a volatile log; None for any other broker.
     """
@@ -119,18 +120,27 @@ class ProducerConnection:
                 live.life = await producer.life(
                     self._kafka, lambda: self._on_connection_lost(live), security
                 )
-            elif self.topic == EVENTS:
-                await producer.require_epoch(self._kafka, security)
+            used = await self._epoch_partitions(live, security)
             # Over a lost connection no response would ever arrive.
             limit_s = PARTITIONS_S if live.life else None
-            live.partitions = await asyncio.wait_for(producer.partitions(self.topic), limit_s)
-            producer.watch_partitions(
-                self.topic, live.partitions, lambda: self._on_partitions_changed(live)
-            )
+            found = await asyncio.wait_for(producer.partitions(self.topic), limit_s)
+            # Workers read no partitions that the topic was given later.
+            live.partitions = found if used is None else min(found, used)
+            producer.watch_partitions(self.topic, found, lambda: self._on_partitions_changed(live))
         except BaseException:
             await producer.end(STOP_S)
             raise
         return live
+
+    async def _epoch_partitions(
+        self, live: LiveProducer, security: KafkaSecurity | None
+    ) -> int | None:
+        """Return how many partitions the log epoch has; None: unknown, or another's topic."""
+        if self.topic not in (EVENTS, DECISIONS):
+            return None
+        if live.life is not None:
+            return live.life.partitions
+        return await live.producer.epoch_partitions(self._kafka, security)
 
     def _on_connection_lost(self, live: LiveProducer) -> None:
         live.stop_s = _LOST_STOP_S

@@ -1,4 +1,4 @@
-"""Recognises the lives of a broker that keeps its log in memory, by their log epochs.
+"""Reads the log epoch, and recognises by it the lives of a broker that keeps its log in memory.
 
 `headstart up` marks the log epoch of its embedded broker as volatile. Events that such a broker
 acknowledged are lost with its process, so a sender must know which process it talks to. A
@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from headstart.connections.kafka_connections import new_consumer
@@ -30,11 +36,22 @@ GROUPS_OF_DECISIONS: Final = ("headstart-predictions",)
 _READ_S: Final = 10.0
 
 
+class _LogEpoch(NamedTuple):
+    """A log epoch: its number, the partition count that belongs to it, and whether it may end."""
+
+    number: int
+    partitions: int | None
+    volatile: bool
+
+
 class BrokerLife:
     """One life of a volatile broker: its log epoch, and a connection to it."""
 
-    def __init__(self, epoch: int, clients: Sequence[Any], node: int) -> None:
-        self.epoch = epoch
+    def __init__(
+        self, epoch: int, partitions: int | None, clients: Sequence[Any], node: int
+    ) -> None:
+        """`partitions`: that belong to the epoch; None: unknown."""
+        self.epoch, self.partitions = epoch, partitions
         self._client, self._node = clients[0], node
 
     async def committed(
@@ -80,19 +97,27 @@ async def volatile_life(
         if not await client.ready(nodes[0]):
             raise KafkaConnectionError(f"no connection to the broker at {kafka}")
     epoch = await _read_epoch(kafka, security)
-    if epoch is None:
+    if not epoch.volatile:
         return None
     for client in clients:
         _pin(client, nodes[0], lost)
-    return BrokerLife(epoch, clients, nodes[0])
+    return BrokerLife(epoch.number, epoch.partitions, clients, nodes[0])
 
 
-async def require_epoch(
+async def epoch_partitions(
     kafka: str, producer: AIOKafkaProducer, security: KafkaSecurity | None = None
-) -> None:
-    """Raise `KafkaError` if an embedded broker's log has no epoch yet, or the broker went away."""
-    if producer._txn_manager is None:
-        await _read_epoch(kafka, security)
+) -> int | None:
+    """Return the partition count of the log epoch, which no later change of a topic changes.
+
+    None: a durable log has no epoch, or this client may not read it. Raises `KafkaError` if an
+    embedded broker's log has no epoch yet, or the broker went away.
+    """
+    try:
+        return (await _read_epoch(kafka, security)).partitions
+    except (UnknownTopicOrPartitionError, TopicAuthorizationFailedError):
+        if producer._txn_manager is None:
+            raise
+        return None
 
 
 def _pin(client: Any, node: int, lost: Callable[[], None]) -> None:
@@ -117,8 +142,8 @@ def _pin(client: Any, node: int, lost: Callable[[], None]) -> None:
     client._get_conn = get
 
 
-async def _read_epoch(kafka: str, security: KafkaSecurity | None) -> int | None:
-    """Return the log epoch if it is marked as volatile, else None.
+async def _read_epoch(kafka: str, security: KafkaSecurity | None) -> _LogEpoch:
+    """Return the log epoch.
 
     Raises `UnknownTopicOrPartitionError` if there is none yet: topics are being created.
     """
@@ -135,7 +160,9 @@ async def _read_epoch(kafka: str, security: KafkaSecurity | None) -> int | None:
     if last is None:
         raise UnknownTopicOrPartitionError(f"{EPOCHS} is empty: run `headstart topics create`")
     described = orjson.loads(last)
-    return int(described["number"]) if described.get("volatile") else None
+    return _LogEpoch(
+        int(described["number"]), described.get("partitions"), bool(described.get("volatile"))
+    )
 
 
 async def _last_record(consumer: AIOKafkaConsumer) -> bytes | None:

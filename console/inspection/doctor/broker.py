@@ -11,10 +11,17 @@ from console.inspection.error_text import short_error, unreachable_why
 from console.inspection.lag import waiting_letters
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EPOCHS, EVENTS, TOPICS, Topic
-from topics.epoch import EpochUnreadable, PartitionsChanged, read_epoch
-from topics.kafka.admin import TopicState, describe_topics, topic_settings
+from topics.epoch import Epoch, EpochUnreadable, PartitionsChanged, read_epoch
+from topics.kafka.admin import (
+    IN_SYNC,
+    TopicState,
+    describe_topics,
+    in_sync,
+    topic_settings,
+)
 from topics.kafka.reader import LogTruncated
 from topics.kafka.transactions import OpenTransaction, long_open, open_transactions
+from topics.used_partitions import HOW, unread_partitions, used_partitions
 
 _CREATE: Final = "headstart topics create"
 _AT_LEAST: Final = ("retention.ms", "max.message.bytes", "min.compaction.lag.ms")
@@ -22,7 +29,7 @@ _AT_LEAST: Final = ("retention.ms", "max.message.bytes", "min.compaction.lag.ms"
 
 
 class LogTopics(NamedTuple):
-    """The topics as the broker described them, and the log's epoch."""
+    """The topics as the broker described them, their unread partitions left out, and the epoch."""
 
     states: Mapping[str, TopicState]
     epoch: int
@@ -41,32 +48,46 @@ async def check_broker(kafka: str) -> tuple[list[Finding], LogTopics | None]:
             error.trouble.remedy if error.trouble else "check that a Kafka broker listens there"
         )
         return [Finding("kafka", ERROR, f"{kafka}: {short_error(error)}", remedy)], None
-    found = [Finding("kafka", OK, f"{kafka} answers")]
-    found += check_topics(states, settings)
-    found += await _transactions(kafka, states)
-    found += dead_letters(states)
+    minted, epoch = [], None
     if EVENTS.name in states and EPOCHS.name in states:
         finding, epoch = await _epoch(kafka)
-        return [*found, finding], None if epoch is None else LogTopics(states, epoch)
-    return found, None
+        minted = [finding]
+    found = [Finding("kafka", OK, f"{kafka} answers")]
+    found += check_topics(states, settings, epoch)
+    found += await _transactions(kafka, states)
+    found += [*dead_letters(states), *minted]
+    if epoch is None:
+        return found, None
+    return found, LogTopics(used_partitions(states, epoch.partitions), epoch.number)
 
 
 def check_topics(
-    states: Mapping[str, TopicState], settings: Mapping[str, Mapping[str, str]]
+    states: Mapping[str, TopicState],
+    settings: Mapping[str, Mapping[str, str]],
+    epoch: Epoch | None = None,
 ) -> Iterator[Finding]:
-    """Yield errors of topics, or one finding that all are correct. Pure."""
-    wrong = []
+    """Yield errors of topics, or one finding that all are correct. Pure.
+
+    `epoch`: whose partition count the topics need; default: that of `headstart.events`.
+    """
+    wrong, events = [], states.get(EVENTS.name)
+    count = events.partitions if events else None
+    if epoch is not None:
+        count = epoch.partitions
+        for unread in unread_partitions(states, epoch.partitions):
+            wrong.append(Finding("topics", ERROR if unread.records else WARNING, str(unread), HOW))
+        states = used_partitions(states, epoch.partitions)
     if missing := [topic.name for topic in TOPICS if topic.name not in states]:
         wrong.append(Finding("topics", ERROR, f"missing: {', '.join(missing)}", _CREATE))
-    events = states.get(EVENTS.name)
     for topic in TOPICS:
         if topic.name not in states:
             continue
         state = states[topic.name]
-        expected = events.partitions if events and topic.partitioned else 1
-        if (events or not topic.partitioned) and state.partitions != expected:
+        expected = count if topic.partitioned else 1
+        if expected is not None and state.partitions != expected:
             wrong.append(_partitions(topic, state.partitions, expected))
         wrong += _settings(topic, settings.get(topic.name, {}))
+    wrong += _copies(states, settings)
     yield from wrong or [Finding("topics", OK, f"all {len(TOPICS)} as they should be")]
 
 
@@ -85,6 +106,33 @@ def _partitions(topic: Topic, found: int, expected: int) -> Finding:
         f"{topic.name} has {found} partitions and must have {should}",
         "do not delete it; see docs/how-to/partitions.md",
     )
+
+
+def _copies(
+    states: Mapping[str, TopicState], settings: Mapping[str, Mapping[str, str]]
+) -> Iterator[Finding]:
+    """Yield topics that lose records, or stop, with one broker of several."""
+    known = {topic.name: states[topic.name].copies for topic in TOPICS if topic.name in states}
+    most = max(known.values(), default=0)
+    if few := [name for name, copies in known.items() if 0 < copies < most]:
+        what = f"fewer copies than the other topics, which have {most}: {', '.join(few)}"
+        yield Finding("topics", WARNING, what, "kafka-reassign-partitions.sh --execute")
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for name, copies in known.items():
+        has = settings.get(name, {}).get(IN_SYNC, "")
+        right = in_sync(copies).get(IN_SYNC, "1")
+        if copies > 1 and has.isdecimal() and not min(int(right), 2) <= int(has) < copies:
+            wanted.setdefault((has, right), []).append(name)
+    for (has, right), names in wanted.items():
+        lost = int(has) < int(right)
+        why = "a record is acknowledged that one broker has" if lost else "none may be away"
+        yield Finding(
+            "topics",
+            WARNING,
+            f"{IN_SYNC} is {has}, not {right} ({why}): {', '.join(names)}",
+            f"kafka-configs.sh --alter --entity-type topics --entity-name NAME --add-config "
+            f"{IN_SYNC}={right}",
+        )
 
 
 def _settings(topic: Topic, found: Mapping[str, str]) -> Iterator[Finding]:
@@ -130,7 +178,7 @@ def check_transactions(
         )
 
 
-async def _epoch(kafka: str) -> tuple[Finding, int | None]:
+async def _epoch(kafka: str) -> tuple[Finding, Epoch | None]:
     try:
         epoch = await read_epoch(kafka)
     except PartitionsChanged as error:
@@ -144,4 +192,4 @@ async def _epoch(kafka: str) -> tuple[Finding, int | None]:
             "topics", ERROR, f"no log epoch can be read: {short_error(error)}", _CREATE
         ), None
     what = f"{epoch.number}, created for {epoch.partitions} partitions"
-    return Finding("epoch", OK, what), epoch.number
+    return Finding("epoch", OK, what), epoch

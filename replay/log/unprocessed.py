@@ -1,4 +1,5 @@
-"""Counts the events of the log that a group has not processed: a deletion would lose them.
+"""Counts the events of the log that a group has not processed: a deletion would lose them, and
+`verify` cannot check them.
 
 Unlike the lag, which counts offsets: those of transaction markers hold no event, and control
 records that workers append for themselves are nothing to lose.
@@ -60,7 +61,16 @@ async def count_unprocessed(kafka: str, postgres: str) -> Unprocessed:
     log = (await describe_topics(kafka, [EVENTS.name])).get(EVENTS.name)
     if log is None or not any(_end(log, n) > log.begin[n] for n in log.end):
         return Unprocessed()
-    reached = await _reached(kafka, postgres)
+    return await count_beyond(kafka, log, await _reached(kafka, postgres))
+
+
+async def count_beyond(
+    kafka: str, log: TopicState, reached: Mapping[str, Mapping[int, int]]
+) -> Unprocessed:
+    """Count the events of `log` from the offsets `reached` on, by group and partition.
+
+    A partition that a group has no offset of counts from its beginning. Raises `BrokerUnreachable`.
+    """
     found, read = Counter[str](), 0
     async for record in _records(kafka, log, reached):
         for group, offsets in reached.items():

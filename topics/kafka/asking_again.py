@@ -1,0 +1,37 @@
+"""Asks a cluster again when one of its brokers is away, and others take over what it led."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from aiokafka.errors import KafkaError
+
+from headstart.kafka_producer import BrokerUnreachable
+
+PATIENCE_S: Final = 10.0
+"""Longer than a cluster takes to notice a dead broker (`broker.session.timeout.ms`, 9 s)."""
+_RETRY_S: Final = 0.3
+
+T = TypeVar("T")
+
+
+async def ask_again(
+    kafka: str, ask: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S
+) -> T:
+    """Return what `ask` returns; call it again after errors that pass by themselves.
+
+    Raises `BrokerUnreachable` after `patience_s` seconds of them, and at once whatever else `ask`
+    raises, such as `BrokerUnreachable` when none of the brokers answers.
+    """
+    deadline = asyncio.get_running_loop().time() + patience_s
+    while True:
+        try:
+            return await ask()
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            if asyncio.get_running_loop().time() > deadline:
+                raise BrokerUnreachable(kafka, error) from error
+        await asyncio.sleep(_RETRY_S)
