@@ -143,6 +143,7 @@ def _pool(query: MemoryQuery, episodes: Sequence[FoundEpisode], now_ms: float, w
             reward=UNKNOWN_REWARD if each.reward is None else each.reward,
             age_days=(now_ms - each.ended) / _DAY_MS,
             usefulness=each.usefulness,
+            support=each.support,
         )
         for each in episodes
     ]
@@ -195,4 +196,5 @@ def _case(found: FoundEpisode) -> Case:
         calls=tuple(ToolCall(tool, {}) for tool in found.tools),
         reward=found.reward,
         at=found.ended,
+        support=found.support,
     )

@@ -182,11 +182,11 @@ def _indexed(episodes: Sequence[FoundEpisode], known: CallIndex) -> CallIndex:
 
     Cases that are known are taken from it: to unpack their calls takes most of the time.
     """
-    same = {(each.key, each.at, each.reward): each for each in known.cases}
+    same = {(each.key, each.at, each.reward, each.support): each for each in known.cases}
     cases = []
     for each in sorted(episodes, key=lambda each: (each.ended, each.id)):
         if each.outcome is not None and each.tools:
-            case = same.get((str(each.id), each.ended, each.reward))
+            case = same.get((str(each.id), each.ended, each.reward, each.support))
             cases.append(case_of(each) if case is None else case)
     if len(cases) == len(known.cases) and all(map(is_, cases, known.cases)):
         return known

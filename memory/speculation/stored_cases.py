@@ -17,6 +17,7 @@ def case_of(found: FoundEpisode) -> Case:
     return Case(
         key=str(found.id), writer=found.writer, task="", kind=found.workflow_type,
         query=found.query or "", calls=calls, reward=found.reward, at=found.ended,
+        support=found.support,
     )  # fmt: skip
 
 
