@@ -11,6 +11,7 @@ from faust.types import TP
 
 from agents.health.metrics import WorkerCounts
 from memory.embedding.choice import EmbeddingConfig
+from memory.store.limits import USUAL, RetentionLimits
 from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
@@ -48,6 +49,8 @@ class WorkerConfig:
     """How long the memory keeps what was retrieved, used and judged."""
     pack_after_days: float = 7.0
     """Days after its last event for which a run's events are kept as rows; 0: always."""
+    retention: RetentionLimits = USUAL
+    """What the memory worker keeps of events and cases."""
     weigh_floods: bool = True
     """Whether a user that floods is downweighted, and not only reported in a notice."""
     notices_days: float = 30.0

@@ -2,6 +2,9 @@
 
 `crossed`: results that hold a row of the other tenant, of random operations of two tenants whose
 runs, queries and contexts are equal, through every read path and over connections that both share.
+
+`storage_packed_ratio`, `storage_merged_ratio`: bytes on disk of events, episodes and vectors, as
+multiples of the events' JSON, of a workload with repetition.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from psycopg.conninfo import make_conninfo
 
 from bench.support.interleaving import interleave
 from bench.support.measuring import echo
+from bench.support.merged_storage import measure_merging
 from deploy.local import Stack, StackConfig
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
@@ -33,8 +37,13 @@ async def _crossing(dsn: str, operations: int) -> dict[str, Any]:
     }
 
 
+async def _storage(dsn: str, _operations: int) -> dict[str, Any]:
+    return await measure_merging(dsn)
+
+
 PARTS: Final[dict[str, Callable[[str, int], Awaitable[dict[str, Any]]]]] = {
     "crossing": _crossing,
+    "storage": _storage,
 }
 """Each gets an empty, migrated database of its own and the number of operations."""
 

@@ -25,12 +25,14 @@ from headstart.scrubbing.masking import remember_passwords, remember_secret
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from memory.embedding.choice import EmbeddingConfig, endpoint_problem
+from memory.store.limits import RetentionLimits
 from processing.config import DEEPEST, LearningConfig, Objectives
 from processing.records.dlq_limits import DlqLimits
 from processing.worker_report import STUCK_AFTER_S
 from settings.connections import brokers_of_config, security_of
 from settings.file import SettingsFile, SettingsFileError, read_file
 from settings.kafka_settings import KafkaSettings
+from settings.retention_settings import RetentionSettings
 from settings.secret_files import bare_kafka, comes_from_file, secret_files, variable_of
 from settings.variables import misspelt
 from topics.catalogue import DAY_MS
@@ -62,7 +64,7 @@ class SettingsError(ValueError):
     """A setting has an invalid value; the message names the setting."""
 
 
-class Settings(KafkaSettings):
+class Settings(RetentionSettings, KafkaSettings):
     """Every setting; its environment variable is HEADSTART_ and its name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix="HEADSTART_", extra="ignore", frozen=True)
@@ -342,6 +344,11 @@ def embedding_of(settings: Settings) -> EmbeddingConfig:
         settings.embedding_key.get_secret_value(),
         settings.embedding_dimensions,
     )
+
+
+def retention_of(settings: Settings) -> RetentionLimits:
+    """Return what Postgres keeps of events and cases."""
+    return RetentionLimits(settings.retention_days, settings.keep_events, settings.keep_cases)
 
 
 def operators_key(settings: Settings) -> bytes | None:

@@ -136,6 +136,26 @@ METRICS: Final = (
         "memory: runs whose events were packed",
     ),
     WorkerMetric(
+        "headstart_merged_runs_total",
+        "counter",
+        "memory: repeated runs that were merged into one episode",
+    ),
+    WorkerMetric(
+        "headstart_pruned_cases_total",
+        "counter",
+        "memory: episodes deleted beyond the limit of their user",
+    ),
+    WorkerMetric(
+        "headstart_pruned_events_total",
+        "counter",
+        "memory: packed events deleted because of their age or number",
+    ),
+    WorkerMetric(
+        "headstart_consolidation_age_seconds",
+        "gauge",
+        "memory: time since the last consolidation ended, when last asked; 0: not known",
+    ),
+    WorkerMetric(
         "headstart_batch_seconds",
         "histogram",
         "applying or storing records, until what follows is published or stored",
@@ -167,6 +187,8 @@ class WorkerCounts:
         """Values of Redis that were replaced, by fault."""
         self.contested = self.kept = 0
         self.vectors_missing = self.embedding_failures = self.packed = 0
+        self.merged = self.pruned_cases = self.pruned_events = 0
+        self.consolidation_age_s = 0.0
         self.policy_runs = self.policy_versions = self.judged = self.forgotten = 0
         self.batch, self.delay = LatencyHistogram(BUCKETS_S), LatencyHistogram(BUCKETS_S)
 
@@ -224,6 +246,10 @@ def values(
         counts.judged,
         counts.forgotten,
         counts.packed,
+        counts.merged,
+        counts.pruned_cases,
+        counts.pruned_events,
+        counts.consolidation_age_s,
         counts.batch,
         counts.delay,
     ]

@@ -39,6 +39,7 @@ async def run_memory(config: WorkerConfig) -> int:
         watch,
         retrievals_days=config.retrievals_days,
         pack_after_days=config.pack_after_days,
+        limits=config.retention,
     )
     health.attach_work(worker, watch, worker.report_more)
     log.info("worker.started", worker=MEMORY, instance=config.instance)

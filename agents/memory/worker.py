@@ -18,12 +18,14 @@ from agents.health.metrics import WorkerCounts, started
 from agents.memory.assembling import StepTarget, assemble_next, drop_next
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
+from agents.memory.maintenance import MemoryMaintenance
 from agents.memory.outbox_watch import OutboxWatch
 from agents.memory.packing import PACK_AFTER_DAYS, RunPacking
 from agents.memory.training import PolicyTraining
 from agents.memory.upkeep import RETRIEVALS_DAYS, MemoryUpkeep
 from agents.retry_delays import AT_WORK_S, delay_s
 from memory.embedding.interface import EmbeddingUnavailable
+from memory.store.limits import USUAL, RetentionLimits
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.postgres.packing.trace_format import TraceDamaged
@@ -67,6 +69,7 @@ class MemoryWorker:
         debounce_s: float = DEBOUNCE_S,
         retrievals_days: float = RETRIEVALS_DAYS,
         pack_after_days: float = PACK_AFTER_DAYS,
+        limits: RetentionLimits = USUAL,
     ) -> None:
         self.counts = WorkerCounts()
         self.ready = self._away = False
@@ -75,7 +78,7 @@ class MemoryWorker:
         self._limit, self._taken = BATCH, 0
         self._filling: VectorFilling | None = None
         self._training, self._upkeep = PolicyTraining(), MemoryUpkeep(retrievals_days)
-        self._packing = RunPacking(pack_after_days)
+        self._packing, self._maintenance = RunPacking(pack_after_days), MemoryMaintenance(limits)
         self._no_vectors = ""
         self._refilled = started()
         self._stopping = asyncio.Event()
@@ -173,6 +176,7 @@ class MemoryWorker:
             more |= await self._upkeep.step(target.connection)
             more |= await self._train(target)
             more |= await self._packing.step(target.connection)
+            more |= await self._maintenance.step(target.connection)
         self._counted()
         return more
 
@@ -205,6 +209,9 @@ class MemoryWorker:
         )  # fmt: skip
         self.counts.judged, self.counts.forgotten = self._upkeep.judged, self._upkeep.forgotten
         self.counts.packed = self._packing.runs
+        done = self._maintenance
+        self.counts.merged, self.counts.pruned_cases = done.merged, done.cases
+        self.counts.pruned_events, self.counts.consolidation_age_s = done.events, done.age_s
 
     def report_more(self) -> Mapping[str, Any]:
         """Return further fields of the worker's report."""

@@ -54,18 +54,18 @@ async def measure_storing(dsn: str, runs: int) -> dict[str, Any]:
     echo(f"outbox: {found}")
     async with await connect_postgres(dsn) as connection:
         await connection.execute("TRUNCATE episodic_events, episode_outbox")
-        events, raw = await _load(dsn, RunMaker(runs, cold))
+        events, raw = await store_runs(dsn, RunMaker(runs, cold))
         await connection.execute("VACUUM ANALYZE episodic_events")
         found |= {"events": events, "runs": runs, "bytes_per_event": round(raw / events, 1)}
         found |= await _worker(dsn, raw)
     return found | _embedding(begin)
 
 
-async def _load(dsn: str, maker: RunMaker) -> tuple[int, int]:
+async def store_runs(dsn: str, runs: Iterable[list[bytes]]) -> tuple[int, int]:
     """Store the events of all runs as the sink does; return their number and bytes as JSON."""
     events = raw = 0
     async with await EpisodeSink.open(dsn) as sink:
-        for number, part in enumerate(_parts(maker, TOGETHER)):
+        for number, part in enumerate(_parts(runs, TOGETHER)):
             for batch in _cut(mixed(part, number)):
                 lines = encode_events(batch)
                 await sink.store(lines, {}, topic="bench", epoch=1, on_refused=refuse_none)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cli.memory.backfill import backfill
+from cli.memory.consolidate import consolidate
 from cli.memory.context import context
 from cli.memory.evaluate import evaluate
 from cli.memory.export import export
@@ -10,6 +11,7 @@ from cli.memory.graph import graph
 from cli.memory.import_ import import_
 from cli.memory.pack import pack
 from cli.memory.policy import policy
+from cli.memory.prune import prune
 from cli.memory.purge import purge
 from cli.memory.query import query
 from cli.memory.search import search
@@ -32,4 +34,6 @@ app.command("import")(import_)
 app.command("backfill")(backfill)
 app.command("purge")(purge)
 app.command("pack")(pack)
+app.command("consolidate")(consolidate)
+app.command("prune")(prune)
 app.command("query")(query)

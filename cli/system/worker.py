@@ -84,7 +84,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
     from agents.config import WorkerConfig
     from agents.worker import run_worker
     from processing.records.dlq_limits import DlqLimits
-    from settings import embedding_of, rules_of
+    from settings import embedding_of, retention_of, rules_of
 
     config = WorkerConfig(
         kafka=settings.kafka,
@@ -99,6 +99,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         memory=settings.memory,
         embedding=embedding_of(settings),
         pack_after_days=settings.pack_after_days,
+        retention=retention_of(settings),
         spans_topic=settings.spans_topic,
         weigh_floods=settings.weigh_floods,
         notices_days=settings.notices_days,

@@ -22,6 +22,7 @@ class Case(NamedTuple):
     do, "" if unknown. `kind`: workflow type or domain; cases of two kinds are never compared.
     `query`: what the user asked for, "" for none. `reward`: 1 success, .5 partial, 0 failure, None
     unknown; taken from recorded outcomes, never from text. `at`: Unix ms, None if unknown.
+    `support`: equal runs of the same writer that it stands for, with itself.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Case(NamedTuple):
     calls: tuple[ToolCall, ...]
     reward: float | None
     at: int | None
+    support: int = 1
 
     @property
     def tools(self) -> tuple[str, ...]:

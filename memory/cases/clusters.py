@@ -24,8 +24,8 @@ _QUANTILE: Final = 1.959964
 class CaseCluster(NamedTuple):
     """Cases with the same sequence of tools. `weight`: their share of the votes, 0 to 1.
 
-    `support`: how many cases, `writers`: of how many writers. `confirmed`: of two writers or more,
-    or of the run's own one (`is_confirmed`). `success_rate` with its 95 % interval counts the cases
+    `support`: how many runs, `writers`: of how many writers. `confirmed`: of two writers or more,
+    or of the run's own one (`is_confirmed`). `success_rate` with its 95 % interval counts the runs
     with a known reward; None without any. `contrast`: a failed case.
     """
 
@@ -84,16 +84,17 @@ def is_confirmed(writers: Collection[str], writer: str = "") -> bool:
 
 
 def _cluster(own: Sequence[Case], weight: float, confirmed: bool) -> CaseCluster:
-    rewards = [case.reward for case in own if case.reward is not None]
-    successes = sum(reward >= SUCCESS for reward in rewards)
+    known = [(case.reward, case.support) for case in own if case.reward is not None]
+    runs = sum(support for _, support in known)
+    successes = sum(support for reward, support in known if reward >= SUCCESS)
     return CaseCluster(
         sequence=own[0].tools,
         weight=weight,
-        support=len(own),
+        support=sum(case.support for case in own),
         writers=len({case.writer for case in own}),
         confirmed=confirmed,
-        success_rate=successes / len(rewards) if rewards else None,
-        success_interval=wilson_interval(successes, len(rewards)) if rewards else None,
+        success_rate=successes / runs if runs else None,
+        success_interval=wilson_interval(successes, runs) if runs else None,
         examples=tuple(own),
         contrast=None,
     )

@@ -45,13 +45,17 @@ class CasedEpisode(Protocol):
 
 
 def case_of_episode(
-    episode: CasedEpisode, *, at: int, calls: Iterable[ToolCall] | None = None
+    episode: CasedEpisode,
+    *,
+    at: int,
+    calls: Iterable[ToolCall] | None = None,
+    support: int = 1,
 ) -> Case:
     """Return the case of an episode; its key is the id in decimal.
 
     Episodes name no task: those of an equal folded query are of one task, others are tasks of
     their own. `at`: Unix ms. `calls`: in place of the episode's, where arguments do not matter:
-    unpacking them takes most of the time.
+    unpacking them takes most of the time. `support`: the number of runs that it stands for.
     """
     if calls is None:
         calls = (ToolCall(call.tool, orjson.loads(call.arguments)) for call in episode.calls)
@@ -64,4 +68,5 @@ def case_of_episode(
         calls=tuple(calls),
         reward=episode.reward,
         at=at,
+        support=support,
     )

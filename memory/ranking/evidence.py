@@ -130,7 +130,7 @@ class RunSoFar:
                 continue
             after = int(self._places[row]) + 1
             tool = case.calls[after].tool if after < len(case.calls) else ""
-            chosen.append((case.writer, tool))
+            chosen += [(case.writer, tool)] * min(case.support, NEIGHBOURS - len(chosen))
             keys.append(case.key)
             if len(chosen) == NEIGHBOURS:
                 break

@@ -91,7 +91,7 @@ def rank(pool: Pool, scores: Numbers) -> RankedPool:
     """Return the best cases by scores, of equals the first, with their votes."""
     order = np.argsort(-scores, kind="stable")
     rows = order[few_of_each(pool.writers[order], pool.own[order])][:VOTERS]
-    weights = one_each(pool.writers[rows], pool.own[rows], votes(scores[rows]))
+    weights = one_each(pool.writers[rows], pool.own[rows], votes(scores[rows]), _runs(pool, rows))
     return RankedPool(rows, weights)
 
 
@@ -104,7 +104,15 @@ def by_similarity(pool: Pool) -> RankedPool:
     rows = np.arange(len(pool))
     rows = rows[few_of_each(pool.writers, pool.own)][:VOTERS]
     weights = np.where(np.arange(len(rows)) < CASES, 1.0, 0.25)
-    return RankedPool(rows, one_each(pool.writers[rows], pool.own[rows], weights))
+    return RankedPool(
+        rows, one_each(pool.writers[rows], pool.own[rows], weights, _runs(pool, rows))
+    )
+
+
+def _runs(pool: Pool, rows: Rows) -> Numbers:
+    """Return how many votes each case has: as many as unmerged runs would have at most."""
+    found: Numbers = np.minimum(pool.support[rows], VOTERS)
+    return found
 
 
 def knows(features: Sequence[str]) -> bool:

@@ -48,6 +48,8 @@ class PoolCase(NamedTuple):
     age_days: float
     usefulness: float = 0.0
     """From -1, always rejected, to 1; the worker learns without it."""
+    support: int = 1
+    """Equal runs of its writer that it stands for, with itself."""
 
 
 class Pool:
@@ -63,6 +65,7 @@ class Pool:
             [numbers.setdefault(each.writer, len(numbers)) for each in cases], np.int64
         )
         self.own = np.array([each.own for each in cases], np.bool_)
+        self.support = _column(each.support for each in cases)
         kinds: dict[tuple[str, ...], int] = {}
         self.sequences: Rows = np.array(
             [kinds.setdefault(each.tools, len(kinds)) for each in cases], np.int64
@@ -105,9 +108,9 @@ class Pool:
 
     @cached_property
     def _shares(self) -> Numbers:
-        """The share of each case, where writers have equal ones."""
-        counts = np.bincount(self.writers)
-        found: Numbers = 1 / (counts[self.writers] * len(counts))
+        """The share of each case by its runs, where writers have equal ones."""
+        counts = np.bincount(self.writers, self.support)
+        found: Numbers = self.support / (counts[self.writers] * len(counts))
         return found
 
     def _words(self) -> tuple[Numbers, Numbers]:

@@ -42,15 +42,21 @@ def capped(asked: AskedBank, rows: Rows, weights: Any) -> Votes:
     return Votes(rows, one_each(writers, own, np.asarray(weights, np.float64)))
 
 
-def one_each(writers: Rows, own: npt.NDArray[np.bool_], weights: Numbers) -> Numbers:
-    """Return the weights of votes; those of another writer are, in all, as its strongest one."""
+def one_each(
+    writers: Rows, own: npt.NDArray[np.bool_], weights: Numbers, runs: Numbers | None = None
+) -> Numbers:
+    """Return the weights of votes; those of another writer are, in all, as its strongest one.
+
+    `runs`: how many equal votes each one is, 1 without.
+    """
     if not len(writers):
         return weights
     names, inverse = np.unique(writers, return_inverse=True)
     strongest = np.zeros(len(names))
     np.maximum.at(strongest, inverse, weights)
-    share = (strongest / np.bincount(inverse, weights))[inverse]
-    return np.where(own, weights, weights * share)
+    counted = weights if runs is None else weights * runs
+    share = (strongest / np.bincount(inverse, counted))[inverse]
+    return np.where(own, counted, counted * share)
 
 
 def supported(asked: AskedBank, sequences: Rows, rows: Rows) -> npt.NDArray[np.bool_]:

@@ -144,6 +144,7 @@ def _pool(query: MemoryQuery, episodes: Sequence[FoundEpisode], now_ms: float, w
             reward=UNKNOWN_REWARD if each.reward is None else each.reward,
             age_days=(now_ms - each.ended) / _DAY_MS,
             usefulness=each.usefulness,
+            support=each.support,
         )
         for each in episodes
     ]
@@ -189,5 +190,8 @@ def _referenced(
 def _case(found: FoundEpisode) -> Case:
     """Return the case of a found episode; clusters are of tools, so it has no arguments."""
     return case_of_episode(
-        found, at=found.ended, calls=(ToolCall(tool, {}) for tool in found.tools)
+        found,
+        at=found.ended,
+        calls=(ToolCall(tool, {}) for tool in found.tools),
+        support=found.support,
     )

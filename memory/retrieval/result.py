@@ -35,6 +35,8 @@ class FoundEpisode(NamedTuple):
     insights: list[str]
     response: str | None
     query_hash: int | None
+    support: int = 1
+    """Runs that it stands for: itself, and equal ones of the same writer that were merged."""
     score: float = 0.0
     """By which the results are sorted; its scale depends on the mode."""
     similarity: float | None = None

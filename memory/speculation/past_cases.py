@@ -182,12 +182,14 @@ def _indexed(episodes: Sequence[FoundEpisode], known: CallIndex) -> CallIndex:
 
     Cases that are known are taken from it: to unpack their calls takes most of the time.
     """
-    same = {(each.key, each.at, each.reward): each for each in known.cases}
+    same = {(each.key, each.at, each.reward, each.support): each for each in known.cases}
     cases = []
     for each in sorted(episodes, key=lambda each: (each.ended, each.id)):
         if each.outcome is not None and each.tools:
-            case = same.get((str(each.id), each.ended, each.reward))
-            cases.append(case_of_episode(each, at=each.ended) if case is None else case)
+            case = same.get((str(each.id), each.ended, each.reward, each.support))
+            if case is None:
+                case = case_of_episode(each, at=each.ended, support=each.support)
+            cases.append(case)
     if len(cases) == len(known.cases) and all(map(is_, cases, known.cases)):
         return known
     found = CallIndex()

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 
 from memory.episodes.calls import pack_calls
 from memory.episodes.record import Episode
+from memory.store.merging import release_merged
 from memory.store.outbox import SQL, TouchedRun
 
 Key = tuple[str, str, str]
@@ -61,6 +62,7 @@ async def store_episodes(
             raise Superseded
         if new is not None:
             written.append(episode)
+    await release_merged(connection, written)
     return Stored(written, len(ordered) - len(written))
 
 

@@ -23,7 +23,10 @@ READABLE: Final = (
 """What the role headstart_reader may select from, of one tenant."""
 INSERTABLE: Final = ("memory_retrievals",)
 """What it may insert into, for one tenant."""
-DEFINERS: Final = ("memory_words", "memory_fuzzy", "add_event_partition", "memory_drop_packed")
+DEFINERS: Final = (
+    "memory_words", "memory_fuzzy", "add_event_partition", "drop_event_partition",
+    "memory_drop_packed",
+)  # fmt: skip
 """Functions that run as the owner of the tables."""
 
 

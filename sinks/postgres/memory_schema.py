@@ -140,6 +140,7 @@ async def _roles(connection: AsyncConnection[Any]) -> str:
         "grant_purges": await _asked(connection, "purges_granted"),
         "grant_packing": await _asked(connection, "packing_granted"),
         "grant_migrations": await _asked(connection, "migrations_granted"),
+        "grant_consolidation": await _asked(connection, "consolidation_granted"),
     }
     for step, done in steps.items():
         if not done and (problem := await _refused(connection, step)):

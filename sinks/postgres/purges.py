@@ -46,12 +46,12 @@ RULES: Final[Mapping[str, str]] = {
 """What a purge does to each table with a column `tenant`. A table without a rule fails a test."""
 
 _ALWAYS: Final = (
-    "episodic_events", "episodes", "episodes_of_runs", "count_lists", "episode_vectors",
-    "memory_retrievals", "episode_outbox", "assemble_again",
+    "episodic_events", "episodes", "episodes_of_runs", "count_lists", "uncount_merged",
+    "episode_vectors", "memory_retrievals", "episode_outbox", "assemble_again",
 )  # fmt: skip
 _HISTORY: Final = ("threshold_history", "notices", "context_watch")
 _ONCE: Final = ("memory_profiles", "memory_policies", "trace_dictionaries", *_HISTORY)
-_UNCOUNTED: Final = ("count_lists", "assemble_again")
+_UNCOUNTED: Final = ("count_lists", "uncount_merged", "assemble_again")
 _SELECTED: Final = ("episodic_events", "episodes", "episodes_of_runs")
 """Statements that return how many rows they deleted."""
 

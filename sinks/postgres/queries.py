@@ -84,7 +84,7 @@ class EventPlace(NamedTuple):
 async def events_not_stored(
     connection: AsyncConnection[Any], events: Iterable[EventPlace]
 ) -> list[str]:
-    """Return the ids of events that have no row and are not packed."""
+    """Return the ids of events that have no row, are not packed, and were not deleted by age."""
     ids, tenants, timestamps, workflow_ids = zip(*events, strict=True)
     # One string each: psycopg writes arrays element by element. No tenant has control characters;
     # a workflow id may, and one with a NUL, which Postgres refuses, is stored nowhere.

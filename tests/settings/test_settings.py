@@ -111,6 +111,8 @@ def test_flag_before_environment_for_the_rest(monkeypatch: pytest.MonkeyPatch) -
         ("notices_days", "7", "greater than or equal to 8"),
         ("retrievals_days", "0.5", "greater than or equal to 1"),
         ("pack_after_days", "0.5", "at least 1, because the last day is never packed"),
+        ("retention_days", "3", "at least 8, because runs are packed after a week"),
+        ("keep_cases", "-1", "greater than or equal to 0"),
         ("weigh_floods", "maybe", "boolean"),
         ("health", "127.0.0.1:65534", "port from 1 to 65533"),
         ("health", "127.0.0.1:0", "host:port"),

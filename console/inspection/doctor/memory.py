@@ -1,10 +1,13 @@
-"""Checks the memory: whether its worker keeps up, and whether the database can have vectors."""
+"""Checks the memory: whether its worker keeps up and maintains it, and whether it has vectors."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+from psycopg import AsyncConnection
 
 from console.inspection.doctor.findings import OK, WARNING, Finding
+from memory.store.maintenance import OVERDUE_S, last_finished, oldest_packed_s
 from memory.store.outbox import outbox_lag
 from memory.store.vectors import SQL
 from sinks.connections import connect_postgres
@@ -12,6 +15,8 @@ from sinks.postgres.memory_schema import installed_pgvector, pgvector_problem
 
 LATE_S: Final = 60.0
 """Older rows of the outbox mean that the worker is away or falls behind."""
+UNPACKED_S: Final = 7 * 86_400.0
+"""Age at which runs are packed, and can be consolidated."""
 
 
 async def check_memory(dsn: str) -> list[Finding]:
@@ -21,6 +26,7 @@ async def check_memory(dsn: str) -> list[Finding]:
             lag = await outbox_lag(connection)
             row = await (await connection.execute(SQL["has_vectors"])).fetchone()
             version = await installed_pgvector(connection)
+            late = await _not_consolidated(connection)
     except Exception:  # Postgres is away, or not migrated: that is found already
         return []
     waiting = f"{lag.rows:,} rows wait in the outbox, the oldest for {lag.oldest_s:,.0f} s"
@@ -34,4 +40,18 @@ async def check_memory(dsn: str) -> list[Finding]:
     if not row or not row[0]:
         why = pgvector_problem(version) or "`headstart migrate` creates the table of vectors"
         found.append(Finding("memory", WARNING, "there is no table of vectors", why))
-    return found
+    return found + late
+
+
+async def _not_consolidated(connection: AsyncConnection[Any]) -> list[Finding]:
+    """Return a finding if runs are there to be consolidated, and none was for two days."""
+    last = await last_finished(connection, "consolidate")
+    packed_s = await oldest_packed_s(connection)
+    if (last is None and packed_s < UNPACKED_S + OVERDUE_S) or (last and last.age_s < OVERDUE_S):
+        return []
+    since = f"for {last.age_s / 86_400:.0f} days" if last else "yet"
+    remedy = (
+        "the memory worker does it daily, while nothing waits for it: see that one runs "
+        "(`headstart status`), or run `headstart memory consolidate` and `headstart memory prune`"
+    )
+    return [Finding("memory", WARNING, f"consolidation has not run {since}", remedy)]

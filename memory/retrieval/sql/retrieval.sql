@@ -35,12 +35,14 @@ SELECT tsvector_to_array(to_tsvector('simple', %(text)s))
 -- The frequent words of this transaction's tenant, by the number of sampled episodes that have them.
 -- Ids are hashes: the first ones are a random sample.
 SELECT word, ndoc FROM ts_stat(format(
-    'SELECT words FROM episodes WHERE tenant = %%L ORDER BY id LIMIT %%s',
+    'SELECT words FROM episodes WHERE tenant = %%L AND state = ''live'' ORDER BY id LIMIT %%s',
     current_setting('headstart.tenant'), %(sample)s::integer))
 WHERE ndoc > 1 ORDER BY ndoc DESC LIMIT 2000
 
 -- name: count_episodes
-SELECT count(*) FROM (SELECT FROM episodes WHERE tenant = %(tenant)s LIMIT 1000000) s
+SELECT count(*) FROM (
+    SELECT FROM episodes WHERE tenant = %(tenant)s AND state = 'live' LIMIT 1000000
+) s
 
 -- name: equal_query
 -- Equal folded query, newest first; uses episodes_query.
@@ -119,7 +121,7 @@ SELECT episode, distance FROM (
 SELECT e.id, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.session_id,
     (extract(epoch FROM e.started) * 1000)::bigint, (extract(epoch FROM e.ended) * 1000)::bigint,
     e.outcome, e.reward, e.confidence, e.usefulness, e.duration_ms, e.query, e.context, e.calls,
-    e.tools, e.concepts, e.domains, e.agents_used, e.insights, e.response, e.query_hash
+    e.tools, e.concepts, e.domains, e.agents_used, e.insights, e.response, e.query_hash, e.support
 FROM episodes e
 WHERE e.tenant = %(tenant)s AND e.id = ANY (%(ids)s) AND memory_passes(e, {filter})
 
@@ -129,23 +131,24 @@ SELECT episode, halfvec_send(v) FROM episode_vectors
 WHERE tenant = %(tenant)s AND episode = ANY (%(ids)s) AND model = %(model)s AND v IS NOT NULL
 
 -- name: concept_counts
--- Concepts by the number of episodes that have them, and the number of episodes with any.
-SELECT concept, count(*), max(total) FROM (
-    SELECT DISTINCT e.id, concept, e.total
+-- Concepts by the number of runs that have them, and the number of runs with any.
+SELECT concept, sum(support)::bigint, max(total) FROM (
+    SELECT DISTINCT e.id, concept, e.support, e.total
     FROM (
-        SELECT e.id, e.concepts, count(*) OVER () AS total FROM episodes e
+        SELECT e.id, e.concepts, e.support, (sum(e.support) OVER ())::bigint AS total
+        FROM episodes e
         WHERE e.tenant = %(tenant)s AND e.concepts <> '{}' AND memory_passes(e, {filter})
     ) e, unnest(e.concepts) AS concept
-) s GROUP BY concept ORDER BY count(*) DESC, concept LIMIT %(most)s
+) s GROUP BY concept ORDER BY 2 DESC, concept LIMIT %(most)s
 
 -- name: concept_pairs
 -- Pairs of these concepts by the number of episodes that have both.
-SELECT a, b, count(*) FROM (
-    SELECT DISTINCT e.id, a, b FROM episodes e, unnest(e.concepts) AS a, unnest(e.concepts) AS b
+SELECT a, b, sum(support)::bigint FROM (
+    SELECT DISTINCT e.id, e.support, a, b FROM episodes e, unnest(e.concepts) AS a, unnest(e.concepts) AS b
     WHERE e.tenant = %(tenant)s AND memory_passes(e, {filter})
         AND a COLLATE "C" < b COLLATE "C"
         AND a = ANY (%(concepts_shown)s) AND b = ANY (%(concepts_shown)s)
-) s GROUP BY a, b ORDER BY count(*) DESC, a, b LIMIT %(most)s
+) s GROUP BY a, b ORDER BY 3 DESC, a, b LIMIT %(most)s
 
 -- name: add_stage
 -- One stage of a retrieval.

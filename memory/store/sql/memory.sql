@@ -74,7 +74,10 @@ ON CONFLICT (tenant, workflow_id, workflow_type) DO UPDATE SET
     context_hash = excluded.context_hash, first_call = excluded.first_call,
     tools = excluded.tools, calls = excluded.calls, concepts = excluded.concepts,
     domains = excluded.domains, agents_used = excluded.agents_used, insights = excluded.insights,
-    reference_ids = excluded.reference_ids, response = excluded.response, events = excluded.events
+    reference_ids = excluded.reference_ids, response = excluded.response, events = excluded.events,
+    -- A run that was merged or pruned stands for itself again: see merging.sql.
+    state = CASE old.state WHEN 'quarantined' THEN old.state ELSE 'live' END,
+    support = greatest(old.support, 1)
 WHERE excluded.events > old.events OR excluded.events = old.events AND (
         excluded.user_id, excluded.agent_id, excluded.session_id, excluded.started,
         excluded.ended, excluded.outcome, excluded.reward, excluded.confidence,
@@ -111,64 +114,72 @@ SELECT tenant, workflow_id, min(first_at), max(last_at) FROM (
 GROUP BY tenant, workflow_id
 
 -- name: episodes
--- Episodes as they are exported, in the order of their keys, from one key on.
-SELECT id, tenant, workflow_type, workflow_id, user_id, agent_id, session_id,
-    (extract(epoch FROM started) * 1000)::bigint AS started,
-    (extract(epoch FROM ended) * 1000)::bigint AS ended, outcome, reward, confidence, duration_ms,
-    cost_ms, query, query_hash, context, context_hash, first_call, calls, concepts, domains,
-    agents_used, insights, reference_ids, response, events
-FROM episodes
-WHERE (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-    AND (tenant, workflow_id, workflow_type)
+-- Episodes as they are exported, in the order of their keys, from one key on; merged ones with the
+-- content of the episode that counts them.
+SELECT e.id, e.tenant, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.session_id,
+    (extract(epoch FROM e.started) * 1000)::bigint AS started,
+    (extract(epoch FROM e.ended) * 1000)::bigint AS ended, e.outcome, e.reward, e.confidence,
+    e.duration_ms, e.cost_ms, c.query, c.query_hash, c.context, e.context_hash, c.first_call,
+    c.calls, c.concepts, c.domains, c.agents_used, c.insights, e.reference_ids, e.response, e.events
+FROM episodes AS e
+JOIN episodes AS c ON c.tenant = e.tenant AND c.id = coalesce(e.merged_into, e.id)
+WHERE (%(tenant)s::text IS NULL OR e.tenant = %(tenant)s)
+    AND (e.tenant, e.workflow_id, e.workflow_type)
         > (%(after_tenant)s::text, %(after_id)s::text, %(after_type)s::text)
-    AND ended >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
-ORDER BY tenant, workflow_id, workflow_type
+    AND e.ended >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+    AND e.state <> 'pruned'
+ORDER BY e.tenant, e.workflow_id, e.workflow_type
 LIMIT %(limit)s
 
 -- name: find
 -- The episodes of one id, or of one workflow id.
-SELECT id, tenant, workflow_type, workflow_id, user_id, agent_id, session_id,
-    (extract(epoch FROM started) * 1000)::bigint AS started,
-    (extract(epoch FROM ended) * 1000)::bigint AS ended, outcome, reward, confidence, duration_ms,
-    cost_ms, query, query_hash, context, context_hash, first_call, calls, concepts, domains,
-    agents_used, insights, reference_ids, response, events
-FROM episodes
-WHERE tenant = %(tenant)s AND (id = %(id)s OR workflow_id = %(workflow_id)s)
-ORDER BY workflow_type
+SELECT e.id, e.tenant, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.session_id,
+    (extract(epoch FROM e.started) * 1000)::bigint AS started,
+    (extract(epoch FROM e.ended) * 1000)::bigint AS ended, e.outcome, e.reward, e.confidence,
+    e.duration_ms, e.cost_ms, c.query, c.query_hash, c.context, e.context_hash, c.first_call,
+    c.calls, c.concepts, c.domains, c.agents_used, c.insights, e.reference_ids, e.response, e.events
+FROM episodes AS e
+JOIN episodes AS c ON c.tenant = e.tenant AND c.id = coalesce(e.merged_into, e.id)
+WHERE e.tenant = %(tenant)s AND (e.id = %(id)s OR e.workflow_id = %(workflow_id)s)
+    AND e.state <> 'pruned'
+ORDER BY e.workflow_type
 
 -- name: totals
 -- Counts over the episodes of a tenant, or of all.
 SELECT count(*) AS episodes, count(DISTINCT tenant) AS tenants, coalesce(sum(events), 0) AS events,
-    count(query) AS with_query, count(DISTINCT (tenant, query_hash)) AS queries,
+    count(query) + count(*) FILTER (WHERE state = 'merged') AS with_query,
+    count(DISTINCT (tenant, query_hash)) FILTER (WHERE state <> 'merged') AS queries,
     count(outcome) AS finished, count(*) FILTER (WHERE outcome = 'success') AS successes,
     avg(confidence) AS average_confidence, avg(reward) AS average_reward,
     sum(cost_ms) AS total_cost_ms, avg(duration_ms) AS average_duration_ms,
     (extract(epoch FROM min(started)) * 1000)::bigint AS first_at,
-    (extract(epoch FROM max(ended)) * 1000)::bigint AS last_at
-FROM episodes WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
+    (extract(epoch FROM max(ended)) * 1000)::bigint AS last_at,
+    count(*) FILTER (WHERE state = 'merged') AS merged
+FROM episodes WHERE (%(tenant)s::text IS NULL OR tenant = %(tenant)s) AND state <> 'pruned'
 
 -- name: outcomes
 SELECT coalesce(outcome, 'open'), count(*) FROM episodes
-WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s GROUP BY 1 ORDER BY 2 DESC, 1
+WHERE (%(tenant)s::text IS NULL OR tenant = %(tenant)s) AND state <> 'pruned'
+GROUP BY 1 ORDER BY 2 DESC, 1
 
 -- name: concepts
 -- The most frequent, with the number of different ones.
-SELECT name, count(*), count(*) OVER () FROM episodes, unnest(concepts) AS name
+SELECT name, sum(support)::bigint, count(*) OVER () FROM episodes, unnest(concepts) AS name
 WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
 GROUP BY name ORDER BY 2 DESC, 1 LIMIT %(limit)s
 
 -- name: domains
-SELECT name, count(*), count(*) OVER () FROM episodes, unnest(domains) AS name
+SELECT name, sum(support)::bigint, count(*) OVER () FROM episodes, unnest(domains) AS name
 WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
 GROUP BY name ORDER BY 2 DESC, 1 LIMIT %(limit)s
 
 -- name: tools
-SELECT name, count(*), count(*) OVER () FROM episodes, unnest(tools) AS name
+SELECT name, sum(support)::bigint, count(*) OVER () FROM episodes, unnest(tools) AS name
 WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
 GROUP BY name ORDER BY 2 DESC, 1 LIMIT %(limit)s
 
 -- name: agents
-SELECT name, count(*), count(*) OVER () FROM episodes, unnest(agents_used) AS name
+SELECT name, sum(support)::bigint, count(*) OVER () FROM episodes, unnest(agents_used) AS name
 WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
 GROUP BY name ORDER BY 2 DESC, 1 LIMIT %(limit)s
 

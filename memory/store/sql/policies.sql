@@ -75,7 +75,8 @@ SELECT e.id, e.workflow_type, e.user_id, e.agent_id, e.session_id, e.workflow_id
     e.reward, (extract(epoch FROM e.started) * 1000)::bigint,
     (extract(epoch FROM e.ended) * 1000)::bigint, {vector}
 FROM episodes AS e {join}
-WHERE e.tenant = %(tenant)s AND e.workflow_type = %(kind)s AND e.outcome IS NOT NULL
+WHERE e.tenant = %(tenant)s AND e.workflow_type = %(kind)s AND e.state = 'live'
+    AND e.outcome IS NOT NULL
     AND e.query IS NOT NULL AND e.calls IS NOT NULL
     AND (e.ended, e.id) <= (timestamptz 'epoch' + %(ended)s * interval '1 millisecond', %(id)s)
 ORDER BY e.ended DESC, e.id DESC LIMIT %(limit)s

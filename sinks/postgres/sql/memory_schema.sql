@@ -152,3 +152,13 @@ DO $$ BEGIN
         GRANT SELECT, DELETE ON episode_vectors TO headstart_sink;
     END IF;
 END $$
+
+-- name: consolidation_granted
+SELECT coalesce(has_table_privilege(
+    'headstart_worker', to_regclass('memory_maintenance'), 'UPDATE'), true)
+
+-- name: grant_consolidation
+GRANT SELECT, INSERT, UPDATE ON memory_maintenance TO headstart_worker;
+GRANT SELECT ON memory_maintenance TO headstart_reader;
+GRANT UPDATE (support) ON episodes TO headstart_sink;
+GRANT EXECUTE ON FUNCTION drop_event_partition TO headstart_worker

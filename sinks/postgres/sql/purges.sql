@@ -76,7 +76,8 @@ DELETE FROM context_watch WHERE false
 -- The runs and episodes that a purge has touched.
 CREATE TEMP TABLE IF NOT EXISTS purged_runs (workflow_type text, workflow_id text)
     ON COMMIT DELETE ROWS;
-CREATE TEMP TABLE IF NOT EXISTS purged_episodes (id bigint, workflow_id text) ON COMMIT DELETE ROWS;
+CREATE TEMP TABLE IF NOT EXISTS purged_episodes (id bigint, workflow_id text, merged_into bigint)
+    ON COMMIT DELETE ROWS;
 DELETE FROM purged_runs;
 DELETE FROM purged_episodes
 
@@ -106,12 +107,14 @@ WITH gone AS (
     DELETE FROM episodes
     WHERE tenant = %(tenant)s
         AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
-            OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s))
+            OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s)
+            OR trace IS NULL AND %(user_id)s = ANY (trace_others)  -- of packed events that have gone
+            OR trace IS NULL AND %(session_id)s = ANY (trace_others))
         AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
         AND (%(types)s::text[] IS NULL OR workflow_type = ANY (%(types)s::text[]))
-    RETURNING id, workflow_id
+    RETURNING id, workflow_id, merged_into
 ), noted AS (
-    INSERT INTO purged_episodes SELECT id, workflow_id FROM gone
+    INSERT INTO purged_episodes SELECT id, workflow_id, merged_into FROM gone
 )
 SELECT count(*) FROM gone
 
@@ -121,15 +124,24 @@ WITH gone AS (
     DELETE FROM episodes AS e USING purged_runs AS p
     WHERE e.tenant = %(tenant)s AND e.workflow_id = p.workflow_id
         AND e.workflow_type = p.workflow_type
-    RETURNING e.id, e.workflow_id
+    RETURNING e.id, e.workflow_id, e.merged_into
 ), noted AS (
-    INSERT INTO purged_episodes SELECT id, workflow_id FROM gone
+    INSERT INTO purged_episodes SELECT id, workflow_id, merged_into FROM gone
 )
 SELECT count(*) FROM gone
 
 -- name: count_lists
 -- The planner knows nothing of a new temporary table.
 ANALYZE purged_runs, purged_episodes
+
+-- name: uncount_merged
+-- Episodes that stood for a purged run too.
+UPDATE episodes AS r SET support = r.support - p.runs
+FROM (
+    SELECT merged_into, count(*)::integer AS runs FROM purged_episodes
+    WHERE merged_into IS NOT NULL GROUP BY merged_into
+) AS p
+WHERE r.tenant = %(tenant)s AND r.id = p.merged_into
 
 -- name: episode_vectors
 DELETE FROM episode_vectors AS v USING purged_episodes AS p
@@ -152,13 +164,18 @@ DELETE FROM episode_outbox
 WHERE tenant = %(tenant)s AND (%(whole)s OR workflow_id IN (SELECT workflow_id FROM purged_runs))
 
 -- name: assemble_again
--- What later events, or other users' events, have left of the runs.
+-- What later events, or other users' events, have left of the runs; and runs for which a purged one
+-- stood, from their packed events.
 INSERT INTO episode_outbox (tenant, workflow_id, first_at, last_at)
 SELECT tenant, workflow_id, min(timestamp), max(timestamp) FROM episodic_events
 WHERE tenant = %(tenant)s AND workflow_id IN (
     SELECT workflow_id FROM purged_runs UNION SELECT workflow_id FROM purged_episodes
 )
 GROUP BY tenant, workflow_id
+UNION ALL
+SELECT m.tenant, m.workflow_id, m.started, m.ended
+FROM purged_episodes AS p JOIN episodes AS m ON m.merged_into = p.id
+WHERE m.tenant = %(tenant)s AND m.state = 'merged'
 
 -- name: memory_profiles
 DELETE FROM memory_profiles WHERE tenant = %(tenant)s AND (%(whole)s OR user_id = %(user_id)s)
@@ -231,7 +248,9 @@ UNION ALL
 SELECT 'episodes', count(*) FROM episodes
 WHERE tenant = %(tenant)s
     AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
-        OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s))
+        OR workflow_id = %(workflow_id)s OR user_id IS NULL AND workflow_id = ANY (%(runs)s)
+        OR trace IS NULL AND (%(user_id)s = ANY (trace_others)
+            OR %(session_id)s = ANY (trace_others)))
     AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
 UNION ALL
 SELECT 'threshold_history', count(*) FROM threshold_history

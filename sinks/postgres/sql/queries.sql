@@ -44,9 +44,9 @@ LIMIT %(limit)s
 
 -- name: not_stored
 -- The events of a list that have no row, by the unique key, and are not packed either, by the key of
--- their runs. Times as in history.sql.
+-- their runs; without those that retention has deleted. Times as in history.sql.
 WITH missing AS MATERIALIZED (
-    SELECT wanted.id, wanted.tenant, wanted.workflow_id
+    SELECT wanted.id, wanted.tenant, wanted.workflow_id, wanted.at_ms
     FROM unnest(
         string_to_array(%(ids)s, ',')::uuid[],
         string_to_array(%(tenants)s, E'\x1f'),
@@ -64,7 +64,10 @@ SELECT id::text FROM missing
 WHERE NOT EXISTS (
     SELECT FROM episodes AS e
     WHERE e.tenant = missing.tenant AND e.workflow_id = missing.workflow_id
-        AND missing.id = ANY (e.trace_ids)
+        AND (missing.id = ANY (e.trace_ids) OR e.trace IS NULL AND e.trace_types IS NOT NULL)
+) AND NOT EXISTS (
+    SELECT FROM memory_maintenance AS m
+    WHERE m.horizon > timestamptz 'epoch' + (at_ms / 86400000) * interval '24 hours'
 )
 
 -- name: estimate_events

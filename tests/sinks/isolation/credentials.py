@@ -37,11 +37,13 @@ ALLOWED: Final[dict[str, tuple[set[str], set[str], set[str]]]] = {
     "memory_purges":          (READS | ADDS | {"update"}, CHANGES,    NONE),
     "memory_retrievals":      (ERASES,         CHANGES,               READS | {"insert"}),
     "memory_audit":           (ADDS,           CHANGES,               NONE),
+    "memory_maintenance":     (NONE,           READS | ADDS | {"update"}, READS),
     "trace_dictionaries":     (ERASES,         STORES,                READS),
 }  # fmt: skip
 """By table, for each of `ROLES`. COPY into a table is refused where row-level security applies."""
 FUNCTIONS: Final[dict[str, tuple[bool, bool, bool]]] = {
     "add_event_partition": (True, False, False),
+    "drop_event_partition": (False, True, False),
     "memory_words": (False, True, True),
     "memory_fuzzy": (False, True, True),
     "memory_drop_packed": (True, False, False),

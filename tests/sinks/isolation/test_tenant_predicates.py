@@ -17,6 +17,9 @@ ALL_TENANTS: Final = {
     "vectors.sql missing": "the memory worker fills in vectors of all tenants, in their order",
     "vectors.sql count_missing": "how many vectors a model lacks, of all tenants together",
     "policies.sql due": "the memory worker goes through all tenants; joined by each one's name",
+    "merging.sql next_tenant": "the maintenance goes through all tenants; the name of the next",
+    "merging.sql oldest_cold": "the age of the oldest packed run, of all tenants together",
+    "bench/support/merged_storage.py": "a sum of bytes over all rows",
     "policies.sql judged_tenants": "the names of tenants with new judgements, for the worker",
     "policies.sql forget_retrievals": "old retrievals of all tenants are deleted",
     "queries.sql estimate_events": "a number for all tenants together",
@@ -33,6 +36,7 @@ IF_NAMED: Final = {
     "memory.sql fill_outbox", "memory.sql episodes", "memory.sql totals", "memory.sql outcomes",
     "memory.sql concepts", "memory.sql domains", "memory.sql tools", "memory.sql agents",
     "archive.sql archived", "archive.sql count_archived", "archive.sql partly_archived",
+    "merging.sql outlook",
     "notices.sql newest", "packing.sql candidates", "packing.sql outlook", "purges.sql purges",
 }  # fmt: skip
 """Commands of operators, whose --tenant may be left out; `tenant_scope` begins where it is not."""

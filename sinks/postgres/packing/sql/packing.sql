@@ -30,6 +30,7 @@ WHERE (tenant, workflow_id, workflow_type)
     AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
     AND ended < now() - make_interval(secs => %(cold_s)s)
     AND events > coalesce(cardinality(trace_ids), 0) AND events <= %(most_events)s
+    AND NOT (trace IS NULL AND trace_types IS NOT NULL)  -- its events have gone
 ORDER BY tenant, workflow_id, workflow_type LIMIT %(limit)s
 
 -- name: lock_runs
@@ -147,7 +148,8 @@ SELECT tenant,
     count(*) FILTER (WHERE left_over > 0 AND cold AND NOT fits)
 FROM (
     SELECT tenant, trace, coalesce(cardinality(trace_ids), 0) AS packed,
-        events - coalesce(cardinality(trace_ids), 0) AS left_over,
+        CASE WHEN trace IS NOT NULL OR trace_types IS NULL
+            THEN events - coalesce(cardinality(trace_ids), 0) ELSE 0 END AS left_over,
         ended < now() - make_interval(secs => %(cold_s)s) AS cold, events <= %(most_events)s AS fits
     FROM episodes WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
 ) AS run
