@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
@@ -20,6 +21,8 @@ from memory.retrieval.concepts import read_concepts
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.service import RetrievalService
 from memory.store.reading import all_episodes, find_episodes, memory_stats
+from memory.users.export import user_export
+from memory.users.memories import list_memories
 from sinks.postgres.archive import archived_count, archived_events, span
 from sinks.postgres.notices import newest_notices
 from sinks.postgres.queries import events_of_workflow, history_of_context
@@ -140,12 +143,33 @@ async def _notices(connection: Any, _at: ReadPaths, tenant: str, _draw: random.R
     return await newest_notices(connection, 50, tenant=tenant)
 
 
+def _any_user(at: ReadPaths, draw: random.Random) -> str:
+    """Return the user of either tenant: of the other one's there is nothing to be seen."""
+    return f"user-{mark(draw.choice(list(at.logged)))}"
+
+
+async def _memories(connection: Any, at: ReadPaths, tenant: str, draw: random.Random) -> Any:
+    return await list_memories(connection, tenant, _any_user(at, draw), limit=20)
+
+
+async def _of_user(connection: Any, at: ReadPaths, tenant: str, draw: random.Random) -> Any:
+    return [each async for each in user_export(connection, tenant, _any_user(at, draw))]
+
+
+async def _as_user(at: ReadPaths, tenant: str, draw: random.Random) -> Any:
+    query = replace(_request(at, tenant, draw, "lexical"), user_id=_any_user(at, draw))
+    return (await at.service.search(query)).episodes
+
+
 READS: Final[dict[str, Read]] = {
     **{f"search {mode}": _search(mode) for mode in ("exact", "lexical", "vector", "hybrid")},
     "search fuzzy": _search("fuzzy"),
     "search equal context": _equal_context,
     "answer": _answer,
     "context": _context,
+    "search as a user": _as_user,
+    "memories": _command(_memories),
+    "everything of a user": _command(_of_user),
     "stages": _stages,
     "stats": _command(_stats),
     "show": _command(_show),
@@ -157,5 +181,8 @@ READS: Final[dict[str, Read]] = {
     "notices": _command(_notices),
 }
 """By name; what is returned has the mark of every tenant whose data are in it."""
-WEIGHTS: Final = {"stats": 0.05, "graph": 0.05, "export": 0.05, "archive": 0.1, "context": 0.3}
+WEIGHTS: Final = {
+    "stats": 0.05, "graph": 0.05, "export": 0.05, "archive": 0.1, "context": 0.3,
+    "everything of a user": 0.05,
+}  # fmt: skip
 """How often one is chosen that costs more than the others; else 1."""

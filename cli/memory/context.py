@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.memory.opening import opened_memory
+from cli.memory.search import AskingAgent
 from cli.support.options import Json, PostgresOptions, Tenant
 from cli.support.output import FAILURE, echo, put, show_json
 
@@ -23,8 +24,12 @@ def context(
     k: Annotated[int, typer.Option("--k", help="At most this many cases.")] = 4,
     tokens: Annotated[int, typer.Option(min=0, help="At most this long, estimated.")] = 800,
     user: Annotated[
-        str | None, typer.Option(help="The run's user, whose own cases need no confirmation.")
+        str | None,
+        typer.Option(
+            help="The run's user: own cases need no confirmation, the profile is kept to."
+        ),
     ] = None,
+    agent: AskingAgent = None,
     *,
     options: PostgresOptions,
     json: Json = False,
@@ -43,7 +48,8 @@ def context(
 
     with opened_memory(options.read(), tenant) as memory:
         found = memory.context(
-            text, tokens=tokens, k=k, workflow_type=workflow_type,
+            text, tokens=tokens, k=k, workflow_type=workflow_type, user_id=user,
+            agent_id=agent,
             writer=writer_of(user, None, None, "") if user else "",
         )  # fmt: skip
     _show(found, json=json)

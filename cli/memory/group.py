@@ -5,12 +5,16 @@ from __future__ import annotations
 from cli.memory.backfill import backfill
 from cli.memory.consolidate import consolidate
 from cli.memory.context import context
+from cli.memory.correct import correct
+from cli.memory.delete import delete
 from cli.memory.evaluate import evaluate
 from cli.memory.export import export
 from cli.memory.graph import graph
 from cli.memory.import_ import import_
+from cli.memory.list_ import list_
 from cli.memory.pack import pack
 from cli.memory.policy import policy
+from cli.memory.profile import app as profile
 from cli.memory.prune import prune
 from cli.memory.purge import purge
 from cli.memory.query import query
@@ -28,6 +32,10 @@ app.command("policy")(policy)
 app.command("evaluate")(evaluate)
 app.command("stats")(stats)
 app.command("show")(show)
+app.command("list")(list_)
+app.command("correct")(correct)
+app.command("delete")(delete)
+app.add_typer(profile, name="profile")
 app.command("graph")(graph)
 app.command("export")(export)
 app.command("import")(import_)

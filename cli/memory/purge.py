@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from settings import Settings
     from topics.control.messages import Purge
 
-_WAIT_S: Final = 60.0
+WAIT_S: Final = 60.0
 
 
 def purge(
@@ -40,9 +40,7 @@ def purge(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report the effect, and send nothing.")
     ] = False,
-    wait: Annotated[
-        float, typer.Option(min=0.0, help="Seconds to wait for the workers.")
-    ] = _WAIT_S,
+    wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the workers.")] = WAIT_S,
     yes: Yes = False,
     *,
     options: KafkaPostgresOptions,
@@ -76,9 +74,10 @@ def purge(
         raise typer.BadParameter(
             "give exactly one of --user, --session, --workflow and --whole-tenant"
         )
-    purging = _Purging(
-        _services(settings), _new_purge(tenant, user, session, workflow), dry_run, yes, wait, vacuum
-    )
+    purging = Purging(
+        purge_services(settings), _new_purge(tenant, user, session, workflow),
+        dry_run=dry_run, yes=yes, wait=wait, vacuum=vacuum,
+    )  # fmt: skip
     asyncio.run(purging.run(json=json))
 
 
@@ -91,24 +90,26 @@ def _new_purge(tenant: str, user: str | None, session: str | None, workflow: str
     return Purge(new_id(now), now, tenant, user, session, workflow, whole)
 
 
-def _services(settings: Settings) -> PurgeServices:
+def purge_services(settings: Settings) -> PurgeServices:
+    """Return where a purge is carried out, with the operators' key."""
     from replay.purge.run import PurgeServices
     from settings import operators_key
 
     return PurgeServices(settings.kafka, settings.postgres, operators_key(settings))
 
 
-class _Purging:
+class Purging:
     """One purge from the question to the receipt."""
 
     def __init__(
-        self, services: PurgeServices, purge: Purge, dry_run: bool, yes: bool, wait: float,
+        self, services: PurgeServices, purge: Purge, *, dry_run: bool, yes: bool, wait: float,
         vacuum: bool,
     ) -> None:  # fmt: skip
         self._services, self._purge = services, purge
         self._dry_run, self._yes, self._wait, self._vacuum = dry_run, yes, wait, vacuum
 
     async def run(self, *, json: bool) -> None:
+        """Look up what it covers, ask, carry it out and show the receipt."""
         from replay.purge.run import carry_out, look_up_purge
         from topics.control.purges import subject_name
 
@@ -196,7 +197,7 @@ def _require(preview: PurgePreview, field: str, value: str) -> None:
 def _status(settings: Settings, tenant: str | None, *, json: bool) -> None:
     from replay.purge.remains import as_json, receipts
 
-    found = asyncio.run(receipts(_services(settings), tenant))
+    found = asyncio.run(receipts(purge_services(settings), tenant))
     if json:
         show_json({"purges": [as_json(each) for each in found]})
     else:

@@ -23,6 +23,16 @@ SearchMode = Annotated[str, typer.Option(help="exact, fuzzy, lexical, vector or 
 Context = Annotated[
     str | None, typer.Option(metavar="JSON", help="The run's context, a JSON object.")
 ]
+AskingUser = Annotated[
+    str | None, typer.Option(help="The run's user, whose memory profile is kept to.")
+]
+AskingAgent = Annotated[str | None, typer.Option(help="The run's agent, for that profile.")]
+EventTypes = Annotated[
+    list[str] | None, typer.Option(help="Has a stored event of one of these types.")
+]
+HalfLife = Annotated[
+    float | None, typer.Option(metavar="DAYS", help="Age at which an episode counts half.")
+]
 Many = Annotated[list[str] | None, typer.Option(help="Has one of these; repeat for more.")]
 
 
@@ -33,6 +43,8 @@ def search(
     context: Context = None,
     workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type.")] = None,
     k: Annotated[int, typer.Option("--k", help="At most this many, up to 500.")] = 10,
+    user: AskingUser = None,
+    agent: AskingAgent = None,
     tool: Annotated[str | None, typer.Option(help="Only runs that called it.")] = None,
     outcome: Annotated[
         str | None, typer.Option(help="Only success, failure, partial or aborted.")
@@ -41,12 +53,8 @@ def search(
     since: Since = None,
     concept: Many = None,
     domain: Many = None,
-    event_type: Annotated[
-        list[str] | None, typer.Option(help="Has a stored event of one of these types.")
-    ] = None,
-    half_life: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="Age at which an episode counts half.")
-    ] = None,
+    event_type: EventTypes = None,
+    half_life: HalfLife = None,
     diversity: Annotated[
         float, typer.Option(help="0 to 1: how much likeness to earlier results counts against.")
     ] = 0.0,
@@ -69,6 +77,7 @@ def search(
     with opened_memory(options.read(), tenant) as memory:
         found = memory.search(
             text, mode=mode, context=like, workflow_type=workflow_type, k=k, tool=tool,
+            user_id=user, agent_id=agent,
             outcome=outcome, min_confidence=min_confidence, since=begin, concepts=concept or (),
             domains=domain or (), event_types=event_type or (), half_life_days=half_life,
             diversity=diversity,

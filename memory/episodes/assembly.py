@@ -12,6 +12,7 @@ from typing import Any, Final
 from memory.embedding.interface import MAX_CHARACTERS
 from memory.episodes.calls import MAX_CALLS, call_of
 from memory.episodes.canonical import canonical_json, clean_text, cleaned
+from memory.episodes.corrections import corrections_of, last_of_run, owner_of
 from memory.episodes.hashes import (
     CONTEXT_KEYS,
     context_hash,
@@ -49,17 +50,19 @@ def assemble(
         raise ValueError("an episode needs at least one event")
     told = [(event, event.content) for event in within_bounds(ordered)]
     calls = _calls(told)
-    outcome = outcome_of(told)
-    query = _query(told)
+    user_id = owner_of(told)
+    corrected = corrections_of(told, user_id)
+    outcome = corrected.get("outcome") or outcome_of(told)
+    query = _corrected_text(corrected, "query", _query(told))
     context = _context(told)
-    response = _last_text(told, "response")
+    response = _corrected_text(corrected, "response", _last_text(told, "response"))
     first, last = ordered[0], ordered[-1]
     return Episode(
         id=episode_id(tenant, workflow_type, workflow_id),
         tenant=tenant,
         workflow_type=workflow_type,
         workflow_id=workflow_id,
-        user_id=next((event.user_id for event in ordered if event.user_id), None),
+        user_id=user_id,
         agent_id=next((event.agent_id for event in ordered if event.agent_id), None),
         session_id=next((event.session_id for event in ordered if event.session_id), None),
         started=first.timestamp,
@@ -67,7 +70,7 @@ def assemble(
         outcome=outcome,
         reward=reward_of(outcome, told),
         confidence=_confidence(told),
-        duration_ms=_duration(told, last.timestamp - first.timestamp),
+        duration_ms=_duration(told, last_of_run(told).timestamp - first.timestamp),
         cost_ms=_cost(told),
         query=query[:MAX_QUERY] if query else None,
         query_hash=query_hash(query) if query else None,
@@ -75,10 +78,10 @@ def assemble(
         context_hash=context_hash(workflow_type, context),
         first_call=first_call_hash(*calls[0][:2]) if calls else None,
         calls=calls,
-        concepts=_names(told, "concepts"),
-        domains=_names(told, "domains") or _own_domain(context),
+        concepts=_corrected_names(corrected, "concepts", told),
+        domains=_corrected_names(corrected, "domains", told) or _own_domain(context),
         agents_used=_agents(told),
-        insights=_names(told, "insights", _INSIGHT),
+        insights=_corrected_names(corrected, "insights", told, _INSIGHT),
         reference_ids=_references(told),
         response=response if response and len(response) <= MAX_RESPONSE else None,
         events=len(ordered),
@@ -116,6 +119,21 @@ def _last_text(told: Told, key: str) -> str | None:
         if isinstance(content.get(key), str)
     ]
     return clean_text(max(found)[2]) if found else None
+
+
+def _corrected_text(corrected: Mapping[str, Any], key: str, otherwise: str | None) -> str | None:
+    if key not in corrected:
+        return otherwise
+    said = corrected[key]
+    return None if said is None else clean_text(said)
+
+
+def _corrected_names(
+    corrected: Mapping[str, Any], key: str, told: Told, longest: int = _NAME
+) -> tuple[str, ...]:
+    if key not in corrected:
+        return _names(told, key, longest)
+    return tuple(dict.fromkeys(clean_text(each[:longest]) for each in corrected[key][:MAX_NAMES]))
 
 
 def _context(told: Told) -> dict[str, Any]:

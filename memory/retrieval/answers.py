@@ -50,6 +50,8 @@ class PastAnswer(NamedTuple):
     """Where the response is from."""
     similar: tuple[FoundEpisode, ...]
     """For the context of the agent, best first."""
+    degraded: tuple[str, ...] = ()
+    """What was not searched, and why: also that the user's memory is off."""
 
 
 def past_answer(

@@ -19,6 +19,7 @@ from memory.episodes.hashes import episode_id
 from memory.retrieval.answers import SAFE, AnswerRule, PastAnswer, past_answer
 from memory.retrieval.evidence import CaseEvidence, EvidenceCase
 from memory.retrieval.journal import LoggedStage, Stage, reference_data
+from memory.retrieval.profile_limits import UserProfiles
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import FoundEpisode, Retrieval
 from memory.retrieval.service import EMBEDDING_TIMEOUT_S, TIMEOUT_S, RetrievalService
@@ -82,6 +83,9 @@ class Memory:
     def search(self, text: str = "", **fields: Any) -> Retrieval:
         """Return episodes, best first. `fields`: those of `MemoryQuery`, such as `mode` and `k`.
 
+        With `user_id`, and `agent_id`, of the run, the user's profile is kept to: where it is off,
+        nothing is found, and `degraded` says so.
+
         Raises `InvalidQuery` for a request that makes no sense.
         """
         return self._search(self._query(text, fields))
@@ -134,7 +138,14 @@ class Memory:
         equal: tuple[FoundEpisode, ...] = ()
         if query.workflow_type is not None:
             equal = self._search(replace(query, mode="exact", context=None, k=ANSWERS)).episodes
-        return past_answer(query, [*equal, *self._search(query).episodes], rule)
+        found = self._search(query)
+        answer = past_answer(query, [*equal, *found.episodes], rule)
+        return answer._replace(degraded=found.degraded)
+
+    def profiles(self) -> tuple[UserProfiles | None, str]:
+        """Return what the tenant's users have set, by user; None, and why, if it cannot be read."""
+        found = self._wait(lambda service: service.profiles(self._tenant))
+        return (None, self._late()) if found is None else found
 
     def reused(self, found: Retrieval, episodes: Sequence[int] | None = None) -> str:
         """Log which episodes were given to the agent (default: all that were found).

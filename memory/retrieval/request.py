@@ -45,6 +45,10 @@ class MemoryQuery:
     text: str = ""
     context: Mapping[str, Any] | None = None
     tenant: str = "default"
+    user_id: str | None = None
+    """Of the run that asks: the user's profile says what may be retrieved for it."""
+    agent_id: str | None = None
+    """Of that run; None: it names no agent."""
     mode: Mode = "hybrid"
     k: int = 10
     """From 1 to 500."""
@@ -69,7 +73,7 @@ class MemoryQuery:
     def __post_init__(self) -> None:
         _check_kinds(self)
         _check_what_is_sought(self)
-        for name in ("tenant", "workflow_type", "tool"):
+        for name in ("tenant", "workflow_type", "tool", "user_id", "agent_id"):
             _check_name(name, getattr(self, name))
         for name in ("concepts", "domains", "event_types", "keys"):
             _check_names(name, getattr(self, name))

@@ -24,6 +24,7 @@ from memory.retrieval.fusion import (
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import FoundEpisode
 from memory.retrieval.statements import (
+    NO_LIMITS,
     Filters,
     filters_of,
     given_filters,
@@ -72,9 +73,11 @@ class Search:
         query: MemoryQuery,
         words: WordCounter,
         vector: QueryVector | None,
+        limits: Filters = NO_LIMITS,
     ) -> None:
+        """`limits`: filters of profiles, as `memory.retrieval.profile_limits` returns them."""
         self._connection, self._query, self._words, self._vector = connection, query, words, vector
-        self._filters: Filters = filters_of(query)
+        self._filters: Filters = {**filters_of(query), **limits}
         self._base = {"tenant": query.tenant, **self._filters}
         self._whole = needs_episodes(self._filters)
         self._similarities: dict[int, float] = {}

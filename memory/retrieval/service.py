@@ -26,6 +26,7 @@ from memory.retrieval.journal import (
     read_stages,
     retrieve_data,
 )
+from memory.retrieval.profile_limits import UserProfiles, profile_limits, read_user_profiles
 from memory.retrieval.quiet_logs import quiet_psycopg
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import Retrieval
@@ -158,7 +159,17 @@ class RetrievalService:
         answered, why = await self._tried(self._answered(pool, id, rank))
         if answered is None:
             return CaseEvidence((), Retrieval(id, (), (why,)), reason=why)
+        if not whole.cases and not whole.reason:  # nothing was ranked
+            whole = whole._replace(reason="; ".join(answered.degraded))
         return whole._replace(retrieval=answered)
+
+    async def profiles(self, tenant: str) -> tuple[UserProfiles | None, str]:
+        """Return what the users of a tenant have set; None, and why, if it cannot be read."""
+
+        async def read(connection: Connection) -> UserProfiles:
+            return await read_user_profiles(connection, tenant)
+
+        return await self._tried(self._in_transaction(tenant, read))
 
     async def log(self, tenant: str, id: str, stage: Stage, data: Mapping[str, Any]) -> str:
         """Add a stage of a retrieval; return why it was not added, "" if it was.
@@ -274,8 +285,11 @@ class RetrievalService:
 
         async def run(connection: Connection) -> Retrieval:
             whole = found
+            limits = await profile_limits(connection, query)
+            if limits.off:
+                return found._replace(degraded=(limits.off,))
             if query.mode != "vector" or vector is not None:
-                search = Search(connection, query, self._words, vector)
+                search = Search(connection, query, self._words, vector, limits.filters)
                 whole = found._replace(episodes=await search.run())
             ranked = await rank(connection, whole)
             took_ms = (time.monotonic() - begun) * 1000

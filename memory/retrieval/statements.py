@@ -16,7 +16,8 @@ SQL: Final = load_statements("retrieval", Path(__file__).parent / "sql")
 
 _FILTER: Final = """ROW(%(workflow_type)s::text, %(tool)s::text, %(outcome)s::text,
     %(confidence)s::real, %(since)s::timestamptz, %(concepts)s::text[], %(domains)s::text[],
-    %(event_types)s::text[])::memory_filter"""
+    %(event_types)s::text[], %(own_user)s::text, %(own_agent)s::text, %(own_since)s::timestamptz,
+    %(without_off)s::boolean)::memory_filter"""
 _JOIN: Final = "JOIN episodes e ON e.tenant = v.tenant AND e.id = v.episode"
 _OWN_COLUMNS: Final = {
     "workflow_type": "AND v.workflow_type = %(workflow_type)s",
@@ -24,6 +25,10 @@ _OWN_COLUMNS: Final = {
     "since": "AND v.ended >= %(since)s",
 }
 """Filters that episode_vectors has columns for."""
+NO_LIMITS: Final[Mapping[str, Any]] = dict.fromkeys(
+    ("own_user", "own_agent", "own_since", "without_off")
+)
+"""Filters that come from profiles (`memory.retrieval.profile_limits`), where there are none."""
 _COMMENT: Final = re.compile(rb"^-- .*\n", re.MULTILINE)
 
 Filters = Mapping[str, Any]
@@ -71,6 +76,7 @@ def filters_of(query: MemoryQuery) -> Filters:
         "concepts": list(query.concepts) or None,
         "domains": list(query.domains) or None,
         "event_types": list(query.event_types) or None,
+        **NO_LIMITS,
     }
 
 

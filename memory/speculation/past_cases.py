@@ -9,8 +9,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import is_
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from headstart.arguments.checks import identifier, number
@@ -18,6 +19,7 @@ from memory.cases.case import Case
 from memory.cases.episode_case import case_of_episode
 from memory.ranking.evidence import CallIndex
 from memory.retrieval.client import Memory
+from memory.retrieval.profile_limits import UserProfiles
 from memory.retrieval.request import MOST
 from memory.retrieval.result import FoundEpisode, Retrieval
 
@@ -36,6 +38,10 @@ class EpisodeSource(Protocol):
         """Return episodes, and what was not searched; see `Memory.search`."""
         ...
 
+    def profiles(self) -> tuple[UserProfiles | None, str]:
+        """Return what users have set, or None and why it cannot be read."""
+        ...
+
 
 class CaseSnapshot(NamedTuple):
     """Cases as they were read, oldest first, and their index by calls. Never changed.
@@ -45,6 +51,10 @@ class CaseSnapshot(NamedTuple):
 
     by_calls: CallIndex
     degraded: str = ""
+    agents: Mapping[str, str] = MappingProxyType({})
+    """The agents of cases that name one, by the key of the case."""
+    profiles: UserProfiles = MappingProxyType({})
+    """What users have set of the memory."""
 
     @property
     def cases(self) -> list[Case]:
@@ -167,6 +177,8 @@ class PastCases:
             )
             why = "; ".join(found.degraded) if not found.episodes else ""
             by_calls = _indexed(found.episodes, self._snapshot.by_calls)
+            profiles, unread = self._memory.profiles()
+            why = why or unread
         except Exception as error:  # an error of ours or of another source: no evidence
             _LOG.warning("past runs cannot be read: %r", error)
             why, by_calls = f"past runs cannot be read: {error!r:.200}", CallIndex()
@@ -174,7 +186,9 @@ class PastCases:
             if why:
                 self._snapshot = self._snapshot._replace(degraded=why)
             else:
-                self._snapshot, self._read_at = CaseSnapshot(by_calls), self._clock()
+                agents = {str(each.id): each.agent_id for each in found.episodes if each.agent_id}
+                self._snapshot = CaseSnapshot(by_calls, "", agents, profiles or {})
+                self._read_at = self._clock()
 
 
 def _indexed(episodes: Sequence[FoundEpisode], known: CallIndex) -> CallIndex:

@@ -19,8 +19,7 @@ from headstart.prediction.interface import (
     ToolCall,
 )
 from memory.episodes.record import writer_of
-from memory.ranking.evidence import CallIndex
-from memory.speculation.past_cases import PastCases
+from memory.speculation.past_cases import CaseSnapshot, PastCases
 from memory.speculation.rules import (
     MOST_CALLS,
     CalibratedVotes,
@@ -29,6 +28,7 @@ from memory.speculation.rules import (
     RunRule,
     RunShown,
 )
+from memory.speculation.run_cases import cases_of_run
 from memory.speculation.stored_calls import stored_call
 
 MOST_TEXTS: Final = 20
@@ -73,7 +73,7 @@ class MemoryEvidence:
     def run(self, *, agent: str = "", user_id: str = "") -> EvidenceRun:
         """Begin a run of the agent `agent`, on behalf of the user `user_id`."""
         own = self._predictor.run(agent=agent, user_id=user_id)
-        return EvidenceRun(own, self._past, self._rule, writer_of(user_id, agent), self._now_ms)
+        return EvidenceRun(own, self._past, self._rule, (user_id, agent), self._now_ms)
 
 
 class EvidenceRun:
@@ -84,12 +84,15 @@ class EvidenceRun:
         own: RunPredictor,
         past: PastCases,
         rule: ConfidenceRule,
-        writer: str,
+        asking: tuple[str, str],
         now_ms: Callable[[], int],
     ) -> None:
+        """`asking`: user and agent, "" for one that is not named."""
         self._own, self._past, self._rule, self._now_ms = own, past, rule, now_ms
-        self._shown = RunShown(writer, [], [])
-        self._index: CallIndex | None = None
+        self._asking = asking
+        self._shown = RunShown(writer_of(*asking), [], [])
+        self._seen: CaseSnapshot | None = None
+        self._off = ""
         self._of_run: RunRule | None = None
         self._judged: list[JudgedCall] = []
 
@@ -97,7 +100,7 @@ class EvidenceRun:
         """Begin another run of the conversation: earlier calls belong to runs of their own."""
         self._shown.calls.clear()
         self._shown.texts.clear()
-        self._index = self._of_run = None
+        self._seen = self._of_run = None
         begun = getattr(self._own, "run_begun", None)
         if callable(begun):
             begun()
@@ -159,12 +162,20 @@ class EvidenceRun:
         """Return the rule over the cases as they are now, None without any, and what is wrong."""
         snapshot = self._past.snapshot()
         if snapshot.degraded and not snapshot.cases:
-            self._index = self._of_run = None
+            self._seen = self._of_run = None
             return None, snapshot.degraded
-        if snapshot.by_calls is not self._index:
-            self._index = snapshot.by_calls
-            self._of_run = self._rule.run(snapshot.by_calls, self._shown)
-        return self._of_run, snapshot.degraded
+        seen, self._seen = self._seen, snapshot
+        if seen is None or (
+            snapshot is not seen
+            and (snapshot.by_calls is not seen.by_calls or snapshot.profiles != seen.profiles)
+        ):
+            user_id, agent_id = self._asking
+            index, self._off = cases_of_run(
+                snapshot.by_calls, snapshot.agents, snapshot.profiles, user_id, agent_id,
+                self._now_ms(),
+            )  # fmt: skip
+            self._of_run = None if self._off else self._rule.run(index, self._shown)
+        return self._of_run, self._off or snapshot.degraded
 
 
 def _marked(guess: PredictedCall, degraded: str) -> PredictedCall:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from deploy.system import System
-from headstart.events.schema import new_id
+from tests.integration.agent_runs import agent_run
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 
@@ -29,25 +28,6 @@ OTHERS = """
     SELECT md5(string_agg(md5(x::text), '' ORDER BY x::text)) FROM {} AS x
     WHERE tenant = %s AND user_id IS DISTINCT FROM 'u1'
 """
-
-
-def agent_run(tenant: str, user: str | None, name: str, query: str, **more: Any) -> list[Event]:
-    """A run of three events; `more`: fields of all."""
-    at = time.time_ns() // 1_000_000
-    common = {
-        "tenant": tenant, "workflow_type": "refund", "workflow_id": name, "timestamp": at, **more,
-    }  # fmt: skip
-    if user is not None:
-        common["user_id"] = user
-    said = {"context": {"domain": "retail"}, "query": query, "outcome": "success"}
-    guess = {"was_correct": True, "speculated": True}
-    return [
-        common | {"id": new_id(), "event_type": "task_complete", "tool_id": "find",
-                  "task_id": str(n), "confidence": 0.9,
-                  "data": {"context": {"domain": "retail"}, "prediction": guess,
-                           "arguments": {"of": query}}}
-        for n in range(2)
-    ] + [common | {"id": new_id(), "event_type": "workflow_complete", "data": said}]  # fmt: skip
 
 
 @pytest.fixture

@@ -46,6 +46,9 @@ DATA = st.fixed_dictionaries(
         "insights": st.lists(TEXTS) | JSON,
         "agents_used": st.lists(TEXTS) | JSON,
         "memory": st.fixed_dictionaries({"episodes": st.lists(JSON)}) | JSON,
+        "correction": st.fixed_dictionaries(
+            {}, optional=dict.fromkeys(("query", "outcome", "concepts", "x"), TEXTS | JSON)
+        ) | JSON,
         "reward": JSON,
         "accepted": JSON,
     },

@@ -15,60 +15,15 @@ from headstart.prediction.interface import PredictedCall, ToolCall
 from headstart.scrubbing.scrubber import Scrubber, Scrubbing
 from memory.cases.case import Case
 from memory.cases.episode_case import case_of_episode
-from memory.episodes.calls import pack_calls
-from memory.episodes.canonical import canonical_json
 from memory.episodes.hashes import hash64, id_of_text, id_text
-from memory.episodes.record import MadeCall
 from memory.evaluation.confidence import judged_guesses
-from memory.retrieval.result import FoundEpisode, Retrieval
+from memory.retrieval.result import Retrieval
 from memory.speculation.past_cases import PastCases
-from memory.speculation.predictor import EvidenceRun, MemoryEvidence
+from memory.speculation.predictor import MemoryEvidence
 from memory.speculation.rules import CalibratedVotes, SuccessBoost
 from memory.speculation.stored_calls import stored_call
+from tests.memory.listed_memory import AT, DAY_MS, Stored, episode, played
 from tests.memory.repeated_tasks import BackOffPredictor, offline, repeated
-
-AT = 1_750_000_000_000
-DAY_MS = 86_400_000
-
-
-class Stored:
-    """A memory in a list; `why`: what is wrong with it."""
-
-    def __init__(self, cases: Sequence[Case] = (), why: str = "") -> None:
-        self.cases, self.why, self.asked = list(cases), why, 0
-
-    def search(self, text: str = "", **fields: Any) -> Retrieval:
-        self.asked += 1
-        if self.why == "raise":
-            raise RuntimeError("out of order")
-        if self.why:
-            return Retrieval("r", (), (self.why,))
-        newest = sorted(self.cases, key=lambda each: -(each.at or 0))[: fields["k"]]
-        return Retrieval("r", tuple(episode(each) for each in newest))
-
-
-def episode(case: Case, outcome: Any = "success") -> FoundEpisode:
-    calls = tuple(MadeCall(c.tool, canonical_json(c.arguments), True) for c in case.calls)
-    user = case.writer.removeprefix("user:") if case.writer.startswith("user:") else None
-    return FoundEpisode(
-        id=int(case.key), workflow_type=case.kind, workflow_id=f"w{case.key}", user_id=user,
-        agent_id=None, session_id=None, started=case.at or 0, ended=case.at or 0, outcome=outcome,
-        reward=case.reward, confidence=None, usefulness=0.0, duration_ms=None, query=case.query,
-        context={}, packed_calls=pack_calls(calls), tools=list(case.tools), concepts=[], domains=[],
-        agents_used=[], insights=[], response=None, query_hash=None,
-    )  # fmt: skip
-
-
-def played(run: EvidenceRun, case: Case) -> list[PredictedCall]:
-    """Let a run make the calls of a case; return the guess before each call but the first."""
-    found: list[PredictedCall] = []
-    run.user(case.query)
-    for call in case.calls:
-        found += run.guess()
-        run.calls([call])
-        run.result(call.tool, "done")
-    run.calls([])
-    return found
 
 
 def live(

@@ -22,6 +22,34 @@ SELECT EXISTS (SELECT FROM pg_roles
 -- The embedding model whose vectors are searched.
 SELECT id, name, dimensions FROM memory_models WHERE state = 'active'
 
+-- name: profiles
+-- What the user who asks has set, for all agents and for one.
+SELECT agent_id, enabled, window_size, window_days, shared FROM memory_profiles
+WHERE tenant = %(tenant)s AND user_id = %(user_id)s AND agent_id IN ('', %(agent_id)s)
+
+-- name: any_off
+-- Whether the memory of any user of the tenant is off; uses memory_profiles_off.
+SELECT EXISTS (SELECT FROM memory_profiles WHERE tenant = %(tenant)s AND NOT enabled)
+
+-- name: hidden_cases
+-- The oldest of the user's own cases that a profile lets through, and whether there are others, which
+-- it does not; uses episodes_user.
+WITH own AS (
+    SELECT agent_id, ended FROM episodes WHERE tenant = %(tenant)s AND user_id = %(user_id)s
+), passing AS (
+    SELECT ended FROM own
+    WHERE (%(own_agent)s::text IS NULL OR coalesce(agent_id, '') = %(own_agent)s)
+        AND (%(days)s::integer IS NULL OR ended >= now() - %(days)s * interval '1 day')
+    ORDER BY ended DESC LIMIT %(size)s
+)
+SELECT coalesce((SELECT min(ended) FROM passing), 'infinity')::text,
+    (SELECT count(*) FROM own) > (SELECT count(*) FROM passing)
+
+-- name: all_profiles
+-- The profiles of a tenant's users, for cases that a process keeps.
+SELECT user_id, agent_id, enabled, window_size, window_days, shared FROM memory_profiles
+WHERE tenant = %(tenant)s
+
 -- name: policy
 -- The newest version of the tenant's ranking policy, and how rankings have stood so far.
 SELECT version, status, features, weights, state -> 'standing' FROM memory_policies

@@ -31,6 +31,7 @@ from tests.memory.complaints.purging import (
     found_in,
     of_user,
     purged,
+    refer_to,
     user_run,
 )
 from tests.memory.stored_runs import AT, WordEmbedder, rows, store
@@ -51,33 +52,6 @@ WITHOUT_TENANT = {
     "memory_models": "embedding models",
     "memory_maintenance": "when the maintenance ended, and how many rows it changed",
 }
-
-
-def refer_to(dsn: str, workflow_id: str, user: str = "u1") -> None:
-    """Add rows that refer to an episode and its user wherever there may be some."""
-    path = f"workflow_type=refund/domain=retail/user_id={user}"
-    with psycopg.connect(dsn) as connection:
-        (id,) = connection.execute(
-            "SELECT id FROM episodes WHERE workflow_id = %s", [workflow_id]
-        ).fetchone() or (0,)
-        retrieval = uuid4()
-        for stage in ("retrieve", "reuse"):
-            connection.execute(
-                "INSERT INTO memory_retrievals (id, tenant, stage, data) VALUES (%s, 'acme', %s, "
-                "jsonb_build_object('episodes', jsonb_build_array(%s::text)))",
-                [retrieval, stage, str(id)],
-            )
-        connection.execute("INSERT INTO memory_profiles VALUES ('acme', %s, 'agent')", [user])
-        connection.execute(
-            "INSERT INTO threshold_history VALUES "
-            "('acme', 'refund', %s, 1, 1, .5, .5, 1, 'td', to_timestamp(0))",
-            [path],
-        )
-        connection.execute(
-            "INSERT INTO notices VALUES (%s, 'drift', 'acme', 'refund', %s, 1, '{}', 0)",
-            [str(uuid4()), path],
-        )
-        connection.execute("INSERT INTO context_watch VALUES ('acme', %s, 1, 1, '')", [path])
 
 
 def of_others(found: dict[str, list[str]], keep: Callable[[str], bool]) -> dict[str, list[str]]:

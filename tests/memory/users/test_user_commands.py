@@ -1,0 +1,56 @@
+"""The commands for users that need Postgres only; the others run in tests/integration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from cli.memory.delete import delete
+from cli.memory.export import export
+from cli.memory.list_ import list_
+from cli.memory.profile import set_profile_, show_profile
+from cli.support.options import SettingOptions
+from tests.memory.complaints.purging import everybody, filled
+
+pytestmark = pytest.mark.integration
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_commands_of_a_user(
+    migrated: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(migrated, *everybody())
+    options = SettingOptions(postgres=migrated)
+    list_("u1", "acme", options=options, json=True)
+    assert len(said(capsys)["memories"]) == 3
+    list_("u1", "acme", options=options)
+    assert "mine-1" in capsys.readouterr().out
+    with pytest.raises(typer.Exit):
+        list_("nobody", "acme", options=options)
+
+    set_profile_("u1", "acme", enabled=False, window=50, days=7, options=options, json=True)
+    found = said(capsys)["profile"]
+    assert (found["enabled"], found["window_size"], found["window_days"]) == (False, 50, 7)
+    set_profile_("u1", "acme", days=0, options=options, json=True)
+    assert said(capsys)["profile"]["window_days"] is None
+    show_profile("u1", "acme", agent="a", options=options)
+    assert "off" in capsys.readouterr().out
+    with pytest.raises(typer.BadParameter, match="--on, --off"):
+        set_profile_("u1", "acme", options=options)
+
+    file = tmp_path / "u1.jsonl"
+    export(str(file), "acme", user="u1", options=options, json=True)
+    assert said(capsys)["lines"] == {"profile": 1, "event": 6, "episode": 3}
+    assert len(file.read_text().splitlines()) == 10
+    with pytest.raises(typer.BadParameter, match="give --tenant"):
+        export(str(file), user="u1", options=options)
+    for name, everything in (("mine-1", True), (None, False)):
+        with pytest.raises(typer.BadParameter, match="the ID of one memory, or --all"):
+            delete("u1", name, "acme", everything=everything, options=options)
