@@ -124,8 +124,10 @@ class _PackedEvents:
         found = await traces_of_runs(
             connection, [run.tenant for run in runs], [run.workflow_id for run in runs]
         )
+        reader = TraceReader(connection)
+        await reader.load(found)
         self = cls(
-            TraceReader(connection),
+            reader,
             {(run.tenant, run.workflow_id, run.workflow_type): run for run in found},
         )
         self._touched = {run[:2]: run for run in runs}

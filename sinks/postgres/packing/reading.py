@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +56,16 @@ class TraceReader:
                 f"the packed events of workflow {workflow_id!r} of {tenant!r} are damaged: "
                 f"{error}; restore the row of table episodes from a backup"
             ) from error
+
+    async def load(self, runs: Iterable[PackedRun]) -> None:
+        """Load the dictionaries that these runs need: later reads ask Postgres for nothing.
+
+        A connection whose rows are being streamed cannot be asked, it would wait for itself.
+        """
+        for run in runs:
+            with suppress(TraceDamaged):  # raised when the run is read
+                if run.trace and (number := dictionary_of(run.trace)):
+                    await self._codec(run.tenant, number)
 
     async def of_run(self, run: PackedRun) -> list[PackedEvent]:
         """Return the events of a run. Raises `TraceDamaged`."""
