@@ -50,6 +50,9 @@ class Store:
     def held_offset(self, _partition: int) -> None:
         return None
 
+    def get_row(self, _partition: int, key: bytes) -> bytes | None:
+        return self.table.get(key)
+
     def scan(self, _partition: int) -> Iterator[tuple[bytes, bytes]]:
         return iter(sorted(self.table.items()))
 
