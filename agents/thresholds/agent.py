@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from socket import gethostname
 from typing import Any, Final
 
 import structlog
@@ -20,15 +19,14 @@ from agents.consumer.sequencer import FetchSequencer
 from agents.dlq_limit_guard import DlqLimitGuard
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
-from agents.thresholds.adoption import Adoption
 from agents.thresholds.clients import Clients
 from agents.thresholds.clock_records import send_clock_records
 from agents.thresholds.command_sync import sync_commands
 from agents.thresholds.default_broadcast import broadcast_evidence_and_defaults
 from agents.thresholds.early_publishing import EarlyPublisher
-from agents.thresholds.epoch_migration import CountDiffers
+from agents.thresholds.epoch_migration import CountDiffers, migrate_rows_to_epoch
 from agents.thresholds.partition import OwnedPartition
-from agents.thresholds.recovery import Recovered
+from agents.thresholds.recovery import Recovered, recover
 from agents.thresholds.redis_loss import RedisLossDetector
 from agents.thresholds.redis_publishing import RedisPublishQueue
 from agents.thresholds.redis_repair import RedisChecks
@@ -76,7 +74,6 @@ class ThresholdAgent:
             DlqLimitGuard(config.limits, config.data, epoch.number),
         )
         self._config = config
-        self.adoption = Adoption(store, clients, config.kafka, config.redis, epoch)
         self._early = EarlyPublisher(env.exit)
         self._markers = clients.publish_markers(config.redis)
         self._sound_clock = SoundClock(self._markers.now_ms, env.clock.running_s)
@@ -91,6 +88,8 @@ class ThresholdAgent:
         )
         self.share = queue_bytes_per_partition(1)
         """Bytes of each partition that may wait in its queue."""
+        self.same_count = True
+        """Whether the local store was created with as many partitions as the topic has."""
         self.opened: Callable[[], None] = lambda: None
         """Called when partitions have been opened."""
         self._owned: dict[TP, OwnedPartition] = {}
@@ -108,7 +107,6 @@ class ThresholdAgent:
                 services.stall_guard.start(),
                 asyncio.create_task(self._repeat(self._redis_loss.work, tuning.redis_interval_s)),
                 asyncio.create_task(self._repeat(self._checks.work, tuning.redis_interval_s)),
-                asyncio.create_task(self._repeat(self._note_owner, tuning.redis_interval_s)),
                 asyncio.create_task(self._repeat(self._tidy, tuning.tidy_interval_s)),
                 asyncio.create_task(self._repeat(self._merge, self._config.merge_every_s)),
                 asyncio.create_task(
@@ -118,8 +116,8 @@ class ThresholdAgent:
         await self.drain()
         self.share = queue_bytes_per_partition(len(assigned))
         generation = services.app.consumer_generation_id
-        recovered = await self.adoption.restore(
-            services.producer, [tp.partition for tp in assigned]
+        recovered = await recover(
+            services.store, services.clients, services.kafka, [tp.partition for tp in assigned]
         )
         owned = {
             tp: await self._open(tp, committed.get(tp, 0), recovered[tp.partition])
@@ -138,6 +136,13 @@ class ThresholdAgent:
 
     async def _open(self, tp: TP, committed: int, recovered: Recovered) -> OwnedPartition:
         services = self.services
+        await migrate_rows_to_epoch(
+            services.store,
+            services.producer,
+            tp.partition,
+            services.epoch,
+            same_count=self.same_count,
+        )
         owned = OwnedPartition(
             tp, services, recovered.complete_from, self.share, self._early.publish_soon
         )
@@ -208,7 +213,6 @@ class ThresholdAgent:
         """Finish the steps in flight; release the partitions."""
         owned, self._owned = self._owned, {}
         await asyncio.gather(*(each.queue.close() for each in owned.values()))
-        await self._note_owner(owned.values())
 
     async def close(self) -> None:
         """Finish the steps in flight, retry what waits for Redis once, disconnect."""
@@ -220,7 +224,6 @@ class ThresholdAgent:
             await self.services.producer.stop()
         await self.services.publish_queue.close()
         await self._markers.close()
-        await self.adoption.close()
         await self._checks.close()
 
     async def _repeat(self, work: Any, interval_s: float) -> None:
@@ -241,11 +244,6 @@ class ThresholdAgent:
     async def _send_clock_records(self) -> None:
         """Send clock records, by which contexts, starts and positions expire."""
         await send_clock_records(self._owners(), self.services.env.clock, self._sound_clock)
-
-    async def _note_owner(self, owned: Iterable[OwnedPartition] | None = None) -> None:
-        """Note this worker as the last owner of each partition in which it has learned."""
-        name = f"{self._config.instance} on {gethostname()}"
-        await self.adoption.note_owner(self._owners() if owned is None else owned, name)
 
     async def _tidy(self) -> None:
         """Tidy each partition; if the broker does not answer, try again at the next interval."""
@@ -280,7 +278,7 @@ def _check_count(runtime: ThresholdAgent, data: Path, epoch: Epoch) -> None:
     count = read_count(data)
     if count is not None and count.contradicts(epoch.partitions):
         raise CountDiffers(data, count.number, epoch.partitions)
-    runtime.adoption.same_count = count is None or count.number == epoch.partitions
+    runtime.same_count = count is None or count.number == epoch.partitions
     if count is None:
         write_count(data, epoch.partitions)
     elif not count.sure:

@@ -1,7 +1,7 @@
-"""Migrates rows to a new log epoch: appends them to the new changelog before offset 0.
+"""Migrates rows to a new log epoch: writes them to the new changelog before offset 0.
 
-The partition's own row is sent last. Until it arrives, no store is of the new epoch, and a restart
-begins the migration again; every batch is idempotent.
+The partition's own row is sent last. Until it arrives, the local store is of the old epoch and a
+restart begins the migration again; every batch is idempotent.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from processing.state.rows import (
     PARTITION_KEY,
     context_of,
     is_deleted,
+    version,
     with_version,
 )
 from topics.catalogue import CHANGELOG
@@ -61,7 +62,7 @@ class LaterEpoch(RuntimeError):
         )
 
 
-async def append_rows(
+async def migrate_rows_to_epoch(
     store: ContextStore,
     producer: BatchProducer,
     partition: int,
@@ -69,18 +70,17 @@ async def append_rows(
     *,
     same_count: bool,
 ) -> None:
-    """Append the rows of an older epoch to the changelog. Raises `OtherPartitions`.
-
-    The local store is left as it is: recovery then takes the rows from the changelog, with what
-    another worker may have appended in between.
+    """Migrate the rows of an older epoch. Raises `LaterEpoch` and `OtherPartitions`.
 
     `same_count`: the store was created with as many partitions as the topic has. Contexts of other
     partitions then come from another count, which earlier versions migrated; nothing has been
     learned in them since, and they are left out.
     """
     own = store.get_row(partition, PARTITION_KEY)
-    if own is None:
+    if own is None or version(own)[0] == epoch.number:
         return
+    if version(own)[0] > epoch.number:
+        raise LaterEpoch(version(own)[0], epoch.number)
     foreign = await _foreign_keys(store, partition, epoch.partitions)
     if foreign and not same_count:
         raise OtherPartitions(partition, epoch.partitions, context_of(next(iter(foreign)))[1])
@@ -96,9 +96,11 @@ async def append_rows(
         ]
         for part in chunk_rows(migrated, APPENDED_BYTES):
             await producer.send_rows(CHANGELOG.name, partition, part)
+            store.write_rows(partition, part, None)
         count += len(migrated)
     last = [(PARTITION_KEY, with_version(own, epoch.number, -1))]
-    await producer.send_rows(CHANGELOG.name, partition, last)
+    _first, end = await producer.send_rows(CHANGELOG.name, partition, last)
+    store.write_rows(partition, last, end)
     log.info("epoch_migration.completed", partition=partition, rows=count, epoch=epoch.number)
 
 

@@ -19,7 +19,6 @@ from agents.thresholds.sound_clock import ClockSchedule
 from processing.control.default_merging import DefaultMerger, EvidenceCollector
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import Slice
-from processing.state.rows import PARTITION_KEY
 from processing.state.tombstones import Tombstones
 from processing.task import PartitionTask
 
@@ -49,12 +48,6 @@ class OwnedPartition:
         self._tombstones = Tombstones(
             self._tuning.delete_after_s, self._tuning.delete_starts_after_s
         )
-        self.opened_at = self._store.get_row(tp.partition, PARTITION_KEY)
-        """The partition's own row when it was opened."""
-        self.noted = False
-        """Whether this worker is noted as the last owner, after a commit of its own."""
-        self.note_lost = False
-        """Whether Redis has lost who was noted."""
         self.core, self.evidence, self.merger = self._new()
         self.clock_schedule = ClockSchedule()
         self._buffer: CheckpointBuffer | None = None
@@ -178,10 +171,6 @@ class OwnedPartition:
         evidence.note(rows)
         if merger is not None:
             merger.note(rows)
-
-    def has_learned(self) -> bool:
-        """Return whether the local store has a commit of this owner."""
-        return self._store.get_row(self.partition, PARTITION_KEY) != self.opened_at
 
     async def tidy(self, changelog_end: int) -> None:
         """Supersede stale rows that others appended; delete rows whose markers have expired.

@@ -6,7 +6,6 @@ Faust's last-write-wins would take the stale rows of a worker that was stopped a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from typing import Final, NamedTuple, cast
 
 import structlog
@@ -14,7 +13,7 @@ import structlog
 from agents.thresholds.clients import Clients
 from agents.thresholds.completeness import complete_from
 from agents.thresholds.store import ContextStore
-from processing.state.rows import PARTITION_KEY, is_row, stale, version
+from processing.state.rows import is_row, stale
 from topics.catalogue import CHANGELOG
 
 log = structlog.get_logger()
@@ -30,8 +29,6 @@ class Restoring:
         self._store, self._partition = store, partition
         self._changed: dict[bytes, bytes | None] = {}
         self._empty = next(store.scan(partition), None) is None
-        self._older = not self._empty and store.held_offset(partition) is None
-        """Whether the store has rows of an older log epoch only."""
         self.stale_keys: set[bytes] = set()
         """Keys whose last row in the changelog is a stale one."""
 
@@ -61,26 +58,9 @@ class Restoring:
 
     def write(self, offset: int) -> None:
         """Write the changed rows, with the changelog offset that the store then holds."""
-        held = None if self._older else offset
-        self._store.write_rows(self._partition, self._changed.items(), held)
+        self._store.write_rows(self._partition, self._changed.items(), offset)
         self._changed.clear()
         self._empty = False
-
-    def finish(self, offset: int) -> None:
-        """Write what is left. Rows of an older epoch are dropped once the changelog has the table.
-
-        Before that, the store holds no changelog offset of this epoch, so the next restore begins
-        again.
-        """
-        self.write(offset)
-        own = self._store.get_row(self._partition, PARTITION_KEY)
-        if self._older and own is not None and version(own)[0] == self._store.epoch:
-            rows = self._store.scan(self._partition)
-            while some := list(islice(rows, WRITE_ROWS)):
-                old = [(key, None) for key, row in some if version(row)[0] < self._store.epoch]
-                self._store.write_rows(self._partition, old, None)
-            self._older = False
-            self.write(offset)
 
 
 class Recovered(NamedTuple):
@@ -115,7 +95,7 @@ async def recover(
         count += len(batch)
     for partition, each in restoring.items():
         if begin[partition] < end[partition]:
-            each.finish(end[partition] - 1)
+            each.write(end[partition] - 1)
     log.info("changelog.restored", partitions=len(restoring), records=count)
     return {
         partition: Recovered(each.stale_keys, complete[partition])

@@ -49,8 +49,6 @@ class RedisLossDetector:
         owned = self._owned().get(partition)
         # Before the store is read, which may not have their rows yet.
         in_flight = () if owned is None else owned.publisher.in_flight
-        if owned is not None:
-            owned.note_lost = True
         count = 0
         async for rows in services.store.scan_chunks(partition):
             count += await services.publish_queue.publish_now(

@@ -95,13 +95,6 @@ class ContextStore(Store):  # type: ignore[misc]
             batch.put(CHANGELOG_OFFSET, _OFFSET.pack(self.epoch, changelog_offset))
         self._db_for_partition(partition).write(batch)
 
-    def local_partitions(self) -> set[int]:
-        """Return the partitions that the data directory has tables of."""
-        before, after = self.partition_path(0).name.rsplit("0", 1)
-        names = [each.name for each in self.path.glob(f"{before}*{after}")]
-        numbers = [name.removeprefix(before).removesuffix(after) for name in names]
-        return {int(number) for number in numbers if number.isdecimal()}
-
     def held_offset(self, partition: int) -> int | None:
         """Return the changelog offset that this store holds, None under a new log epoch."""
         raw = self._db_for_partition(partition).get(CHANGELOG_OFFSET)

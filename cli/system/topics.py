@@ -9,13 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.support.option_groups import CommandGroup, Only
-from cli.support.options import (
-    Json,
-    KafkaOptions,
-    KafkaPostgresOptions,
-    RedisOptions,
-    SettingOptions,
-)
+from cli.support.options import Json, KafkaOptions, KafkaPostgresOptions, SettingOptions
 from cli.support.output import counted, echo, put, show_json, show_table
 
 app = CommandGroup(help="The topics: list, create, delete, describe; ACLs.")
@@ -155,46 +149,6 @@ def restarting(models: int) -> str:
         "warning: with headstart.models and headstart.decisions deleted, "
         f"{counted(models, 'shared model')} {begin} again from nothing; no export has shared models"
     )
-
-
-@app.command("forget-owners")
-def forget_owners(
-    yes: Annotated[bool, typer.Option("--yes", help="Forget; without it, only list them.")] = False,
-    *,
-    options: RedisOptions,
-    json: Json = False,
-) -> None:
-    """Let workers begin a new log with the copies they have, though a lost worker had a later one.
-
-    After a log was lost, a worker refuses a partition of which another worker learned more. If that
-    worker's data directory is lost as well, forget who had it: what only it had is gone. See
-    docs/how-to/recover.md.
-
-    Example: headstart topics forget-owners --yes
-    """
-    from sinks.redis.last_owners import LastOwners, forget_last_owners
-
-    settings = options.read()
-
-    async def run() -> list[dict[str, object]]:
-        owners = LastOwners(settings.redis)
-        try:
-            found = await owners.read()
-        finally:
-            await owners.close()
-        if yes:
-            await forget_last_owners(settings.redis)
-        return [{"partition": n, **each._asdict()} for n, each in sorted(found.items())]
-
-    owners = asyncio.run(run())
-    if json:
-        show_json({"owners": owners, "forgotten": yes})
-        return
-    show_table(
-        ("partition", "epoch", "offset", "partitions", "name"),
-        [list(each.values()) for each in owners],
-    )
-    echo("forgotten" if yes else "--yes forgets them; nothing was changed")
 
 
 @app.command("describe")

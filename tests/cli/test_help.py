@@ -50,7 +50,6 @@ def test_the_commands() -> None:
         "topics list",
         "topics create",
         "topics delete",
-        "topics forget-owners",
         "topics describe",
         "topics acl",
         "thresholds list",

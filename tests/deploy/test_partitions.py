@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agents.thresholds.epoch_migration import OtherPartitions, append_rows
+from agents.thresholds.epoch_migration import OtherPartitions, migrate_rows_to_epoch
 from agents.thresholds.store import ContextStore
 from deploy.local import AlreadyRunning, StackConfig, StackError
 from deploy.local.data_dir_lock import DataDirectoryLock
@@ -86,6 +86,9 @@ class Store:
     def scan(self, _partition: int) -> Iterator[tuple[bytes, bytes]]:
         return iter(list(self.rows.items()))
 
+    def write_rows(self, _partition: int, rows: Any, _offset: int | None) -> None:
+        self.rows.update(rows)
+
     async def send_rows(self, _topic: str, _partition: int, rows: Any) -> tuple[int, int]:
         self.sent += [key for key, _row in rows]
         return 0, len(rows)
@@ -93,7 +96,7 @@ class Store:
 
 def adopt(store: Store, *, same_count: bool) -> None:
     epoch = Epoch(2, 8)
-    run = append_rows(store, store, store.partition, epoch, same_count=same_count)  # type: ignore[arg-type]
+    run = migrate_rows_to_epoch(store, store, store.partition, epoch, same_count=same_count)  # type: ignore[arg-type]
     asyncio.run(run)
 
 

@@ -41,7 +41,7 @@ PAGES = {
     "how-to/override-and-kill-switch": 2,
     "how-to/watch-notices": 1,
     "how-to/dead-letters": 1,
-    "how-to/recover": 5,
+    "how-to/recover": 4,
     "how-to/rebuild": 1,
     "how-to/export-and-import": 3,
     "how-to/upgrade": 2,

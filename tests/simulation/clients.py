@@ -69,9 +69,6 @@ class Store(ContextStore):
         else:
             self._process.do("store.write", write, StoreFailed)
 
-    def local_partitions(self) -> set[int]:
-        return set(self._disk.rows)
-
     def held_offset(self, partition: int) -> int | None:
         epoch, offset = self._disk.held.get(partition, (-1, -1))
         return offset if epoch == self.epoch else None

@@ -8,7 +8,6 @@ from typing import Any, Self
 import psycopg
 
 from sinks.postgres.episodes import encode_events
-from sinks.redis.last_owners import LastOwner
 from sinks.redis.thresholds import encode_value
 from tests.simulation.host_clocks import redis_ms
 from tests.simulation.process import Process
@@ -28,11 +27,10 @@ class Redis:
         self.down = False
         self.values: dict[tuple[str, str], tuple[Version, bytes]] = {}
         self.published: dict[int, bytes] = {}
-        self.owners: dict[int, LastOwner] = {}
         self.went_back: list[str] = []
         self.tampered: set[tuple[tuple[str, str], bytes]] = set()
         """What something else has written, by (tenant, path)."""
-        self._snapshot: tuple[Any, Any, Any] = ({}, {}, {})
+        self._snapshot: tuple[Any, Any] = ({}, {})
         self._runs = 0
 
     def newer(self, known: Version, offered: Version) -> bool:
@@ -55,16 +53,16 @@ class Redis:
 
     def empty(self) -> None:
         """FLUSHALL: the server stays the same."""
-        self.values, self.published, self.owners = {}, {}, {}
+        self.values, self.published = {}, {}
 
     def snapshot(self) -> None:
-        self._snapshot = (dict(self.values), dict(self.published), dict(self.owners))
+        self._snapshot = (dict(self.values), dict(self.published))
 
     def restart(self) -> None:
         """Come back with the last snapshot, as another run."""
         self._runs += 1
         self.run = b"run-%d" % self._runs
-        self.values, self.published, self.owners = map(dict, self._snapshot)
+        self.values, self.published = dict(self._snapshot[0]), dict(self._snapshot[1])
 
 
 def version_of(threshold: PublishedThreshold) -> Version:
@@ -133,30 +131,6 @@ class Published:
                 redis.published[partition] = run
 
         await redis_call(self._process, "redis.remember", write)
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-
-class LastOwners:
-    """Stands in for `sinks.redis.last_owners.LastOwners`."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    async def read(self) -> dict[int, LastOwner]:
-        found: dict[int, LastOwner] = await redis_call(
-            self._process, "redis.owners", lambda redis: dict(redis.owners)
-        )
-        return found
-
-    async def note(self, partition: int, owner: LastOwner) -> None:
-        def write(redis: Redis) -> None:
-            known = redis.owners.get(partition)
-            if known is None or known.version < owner.version:
-                redis.owners[partition] = owner
-
-        await redis_call(self._process, "redis.owner", write)
 
     async def close(self) -> None:
         """Nothing to close."""

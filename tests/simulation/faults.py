@@ -17,7 +17,7 @@ PORTS: Final = (
     "changelog.append", "changelog.append", "changelog.append", "store.write", "store.write",
     "changelog.read", "changelog.recover", "dead_letters.append", "thresholds.append",
     "redis.publish", "redis.publish", "redis.run", "redis.published", "redis.begin",
-    "redis.remember", "redis.owners", "redis.owner",
+    "redis.remember",
     "group.commit", "group.committed", "events.fetch", "events.earliest", "consumer.seek",
     "changelog.end", "postgres.open", "postgres.offsets", "postgres.copy", "postgres.commit",
     "postgres.commit", "events.append", "events.append", "spool.acknowledge", "spool.append",

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import psycopg
 
-from agents.thresholds.adoption import CopyNotWhole
 from headstart.events.frames import encode_frame
 from headstart.keys import event_key
 from learners.registry import policy
@@ -254,8 +253,7 @@ class World:
     def ended(self, process: Process, where: str, error: BaseException) -> None:
         """Note why a process ended itself; only what a fault explains is right."""
         self.ends[f"{where}: {type(error).__name__}"] += 1
-        expected = BrokerAway | StoreFailed | psycopg.OperationalError | CopyNotWhole
-        if not isinstance(error, expected):
+        if not isinstance(error, BrokerAway | StoreFailed | psycopg.OperationalError):
             self.wrong.append(f"{process.name} ended itself in {where}: {error!r}")
 
     # -- what executors do -------------------------------------------------------------------
