@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import json
 import os
+import re
 import stat
 import sys
 import threading
@@ -65,6 +66,7 @@ ROLES: dict[tuple[str, str], str] = {
 """What a parameter is: `kept` is written and read again, `folder` holds outputs."""
 NO_FILES = {"data", "spool", "json", "form"}
 """Directories of state, which no command replaces; and what only speaks of files."""
+FILE_WORDS = re.compile(r"\bfiles?\b|stdin|stdout|standard")
 
 
 def parameters() -> Iterator[tuple[Command, str]]:
@@ -75,8 +77,7 @@ def parameters() -> Iterator[tuple[Command, str]]:
         for parameter in command.params:
             text = f"{getattr(parameter, 'help', '')} {parameter.metavar}".lower()
             is_path = "pathlib.Path" in str(hints.get(parameter.name))
-            words = ("file", "stdin", "stdout", "standard")
-            if parameter.name not in NO_FILES and (is_path or any(each in text for each in words)):
+            if parameter.name not in NO_FILES and (is_path or FILE_WORDS.search(text)):
                 yield name, parameter.name
 
 

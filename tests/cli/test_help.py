@@ -83,6 +83,8 @@ def test_the_commands() -> None:
         "memory backfill",
         "memory purge",
         "memory pack",
+        "memory consolidate",
+        "memory prune",
         "config set threshold",
         "config set mode",
         "config unset threshold",

@@ -43,7 +43,7 @@ PAGES = {
     "how-to/dead-letters": 1,
     "how-to/recover": 4,
     "how-to/rebuild": 1,
-    "how-to/export-and-import": 3,
+    "how-to/export-and-import": 4,
     "how-to/upgrade": 2,
 }
 """How many snippets of each page are run; others have none, or need Docker or other services."""

@@ -144,7 +144,7 @@ def test_exported_episodes_give_the_same(tmp_path: Path, cases_at: CaseStore) ->
     assert is_episode_export(file)
     read = store_export(file, EVERYTHING, cases_at, lambda _: None)
     assert (read.runs, read.refused) == (10, 3)
-    assert read.named[0] == f"{file}:12: the arguments of a call are no JSON object"
+    assert read.named[0].startswith(f"{file}:12: calls must be a list of [tool, arguments as JSON")
     assert cases_at.cases("beta") == cases(made, "beta")
     assert not is_episode_export(lines(tmp_path / "events.jsonl", made))
 

@@ -46,6 +46,8 @@ ALL = [
     "0008_purges",
     "0009_packed_runs",
     "0010_tenant_isolation",
+    "0011_memory_profiles",
+    "0012_consolidation",
 ]
 
 OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])

@@ -13,6 +13,15 @@ ALTER TYPE memory_filter
     ADD ATTRIBUTE own_since   timestamptz, -- only those that ended then or later
     ADD ATTRIBUTE without_off boolean;     -- no cases of users whose memory is off
 
+-- Whether a user has the memory on. A function of its own: the planner replaces no call of a function
+-- with a subquery by its expression, and `memory_passes` would hide that only live episodes pass.
+CREATE FUNCTION memory_is_on(of_tenant text, of_user text, of_agent text) RETURNS boolean
+LANGUAGE sql STABLE
+RETURN NOT EXISTS (
+    SELECT FROM memory_profiles p
+    WHERE p.tenant = of_tenant AND p.user_id = of_user AND NOT p.enabled
+        AND p.agent_id IN ('', coalesce(of_agent, '')));
+
 -- The planner replaces a call by this expression and leaves out what is NULL.
 CREATE OR REPLACE FUNCTION memory_passes(e episodes, f memory_filter) RETURNS boolean
 LANGUAGE sql STABLE
@@ -28,8 +37,5 @@ RETURN e.state = 'live'
     AND ((f).own_user IS NULL OR e.user_id IS DISTINCT FROM (f).own_user
         OR ((f).own_agent IS NULL OR coalesce(e.agent_id, '') = (f).own_agent)
             AND ((f).own_since IS NULL OR e.ended >= (f).own_since))
-    AND ((f).without_off IS NULL OR e.user_id IS NULL OR NOT EXISTS (
-        SELECT FROM memory_profiles p
-        WHERE p.tenant = e.tenant AND p.user_id = e.user_id AND NOT p.enabled
-            AND p.agent_id IN ('', coalesce(e.agent_id, ''))
-    ));
+    AND ((f).without_off IS NULL OR e.user_id IS NULL
+        OR memory_is_on(e.tenant, e.user_id, e.agent_id));
