@@ -61,9 +61,8 @@ def grants_of_roles() -> list[str]:
         "DO $$ BEGIN\n    IF to_regclass('episode_vectors') IS NOT NULL THEN\n"
         f"        {guarded};\n    END IF;\nEND $$;"
     )
-    return found + [
-        f"{_statement(step)};" for step in ("grant_purges", "grant_packing", "grant_migrations")
-    ]
+    steps = ("grant_purges", "grant_packing", "grant_migrations", "grant_consolidation")
+    return found + [f"{_statement(step)};" for step in steps]
 
 
 def _statement(name: str) -> str:
