@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aiokafka.consumer.fetcher import READ_UNCOMMITTED
-
 from processing.records.decode import split_frame
 from processing.records.headers import is_for_group
 from replay.log.live_table import read_next_offsets
@@ -24,6 +22,7 @@ from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.control.messages import Clock, Default, DefaultEvidence, decode_control, is_control
 from topics.epoch import read_minted_epoch
 from topics.kafka.admin import TopicsMissing, TopicState, describe_topics
+from topics.kafka.fetch_patch import ISOLATION
 from topics.kafka.reader import read_records
 
 MOST: Final = 100_000
@@ -110,11 +109,10 @@ async def _records(
         n: max(log.begin[n], min(offsets.get(n, 0) for offsets in reached.values()))
         for n in log.end
     }
-    for held, level in ((False, None), (True, READ_UNCOMMITTED)):
+    for held, level in ((False, ISOLATION), (True, "read_uncommitted")):
         some = {n: at for n, at in begin.items() if (n in log.held_back) is held}
         end = {n: _end(log, n) for n in some}
-        settings = {} if level is None else {"isolation_level": level}
-        async for record in read_records(kafka, EVENTS.name, some, end, **settings):
+        async for record in read_records(kafka, EVENTS.name, some, end, level):
             yield record
 
 

@@ -77,7 +77,9 @@ def test_stopped_workers_are_ended_and_started_again(
     for pid in before.values():
         os.kill(pid, signal.SIGSTOP)
     events += watched.emit()
-    watched.until(lambda: sum("is stuck" in line for line in messages) >= len(before))
+    watched.until(
+        lambda: all(any(f"worker {n} is stuck" in line for line in messages) for n in before)
+    )
     watched.until(lambda: supervisor.restarts >= len(before) and supervisor.ready)
     for name in before:
         assert any(f"worker {name} is stuck: it has not reported" in line for line in messages), (
@@ -88,7 +90,8 @@ def test_stopped_workers_are_ended_and_started_again(
     assert watched.system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in events)
     assert stored.counted(*TYPES) == counts(events)
-    assert supervisor.restarts == len(before) + watched.stalled, messages
+    ended = sum("is stuck" in line for line in messages)  # a starved machine may end one twice
+    assert supervisor.restarts == ended + watched.stalled, messages
 
 
 def test_lag_without_progress_is_noticed_although_everything_answers(
