@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.memory.list_ import User
-from cli.memory.purge import WAIT_S, Purging, purge_services
+from cli.memory.purge import WAIT_S, DryRun, Purging, Wait, purge_services
 from cli.support.options import Json, KafkaPostgresOptions, Tenant, Yes
 from cli.support.output import echo
 
@@ -26,10 +26,8 @@ def delete(
     everything: Annotated[
         bool, typer.Option("--all", help="Everything of the user, not one memory.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Report the effect, and send nothing.")
-    ] = False,
-    wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the workers.")] = WAIT_S,
+    dry_run: DryRun = False,
+    wait: Wait = WAIT_S,
     yes: Yes = False,
     *,
     options: KafkaPostgresOptions,

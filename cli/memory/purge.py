@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from topics.control.messages import Purge
 
 WAIT_S: Final = 60.0
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Report the effect, and send nothing.")]
+Wait = Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the workers.")]
 
 
 def purge(
@@ -37,10 +39,8 @@ def purge(
             "--vacuum", help="Also vacuum the tables in Postgres, which frees deleted rows."
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Report the effect, and send nothing.")
-    ] = False,
-    wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the workers.")] = WAIT_S,
+    dry_run: DryRun = False,
+    wait: Wait = WAIT_S,
     yes: Yes = False,
     *,
     options: KafkaPostgresOptions,

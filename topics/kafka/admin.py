@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -139,15 +140,8 @@ async def partition_counts(kafka: str, names: Iterable[str]) -> dict[str, int]:
     Raises `BrokerUnreachable`, also if the broker's ACLs hide one of them.
     """
     wanted = set(names)
-
-    async def ask() -> dict[str, int]:
-        async with admin_client(kafka) as client:
-            found = await _partition_counts(client, wanted)
-            if hidden := await _hidden(client, wanted - found.keys()):
-                raise BrokerUnreachable(kafka, TopicAuthorizationFailedError(*hidden))
-            return found
-
-    return await ask_again(kafka, ask)
+    copies = await ask_again(kafka, lambda: _visible_copies(kafka, wanted))
+    return {name: len(each) for name, each in copies.items()}
 
 
 async def recreate_mismatched(
@@ -243,6 +237,15 @@ async def _copies(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str
     }
 
 
+async def _visible_copies(kafka: str, names: AbstractSet[str]) -> dict[str, list[int]]:
+    """Return `_copies`. Raises `BrokerUnreachable`, also if the broker's ACLs hide a topic."""
+    async with admin_client(kafka) as client:
+        copies = await _copies(client, names)
+        if hidden := await _hidden(client, names - copies.keys()):
+            raise BrokerUnreachable(kafka, TopicAuthorizationFailedError(*hidden))
+    return copies
+
+
 async def _hidden(client: AIOKafkaAdminClient, names: Iterable[str]) -> list[str]:
     """Return which of these topics, that the broker does not list, it does not show this client.
 
@@ -263,16 +266,12 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
 
     Raises `BrokerUnreachable`, also if the broker's ACLs refuse to read one of them.
     """
-    wanted = list(names)
+    wanted = set(names)
     return await ask_again(kafka, lambda: _describe(kafka, wanted))
 
 
-async def _describe(kafka: str, names: Iterable[str]) -> dict[str, TopicState]:
-    wanted = set(names)
-    async with admin_client(kafka) as client:
-        copies = await _copies(client, wanted)
-        if hidden := await _hidden(client, wanted - copies.keys()):
-            raise BrokerUnreachable(kafka, TopicAuthorizationFailedError(*hidden))
+async def _describe(kafka: str, names: AbstractSet[str]) -> dict[str, TopicState]:
+    copies = await _visible_copies(kafka, names)
     counts = {name: len(each) for name, each in copies.items()}
     if not counts:
         return {}
