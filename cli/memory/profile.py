@@ -73,7 +73,7 @@ def set_profile_(
 ) -> None:
     """Set what a user wants of the memory; options that are left out stay as they are.
 
-    Off: nothing is retrieved for the user's runs, and the user's cases are given to nobody. Runs
+    Off: nothing is retrieved for the user's runs, and no other run is given the user's cases. Runs
     are still recorded, see `headstart memory delete`. Off for all agents is off for each.
 
     Examples: headstart memory profile set --tenant acme --user u7 --off; headstart memory profile

@@ -28,7 +28,7 @@ _filter: Final = _OtherThreads()
 
 @contextmanager
 def quiet_psycopg() -> Iterator[None]:
-    """Drop psycopg's records of this thread, which would tell of each attempt to connect."""
+    """Drop psycopg's records of this thread, which has one for each attempt to connect."""
     own = threading.get_ident()
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_filter)  # once, however often it is added

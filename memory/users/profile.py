@@ -18,7 +18,7 @@ class MemoryProfile(NamedTuple):
 
     agent_id: str = ALL_AGENTS
     enabled: bool = True
-    """Off: nothing is retrieved for the user's runs, and the user's cases are given to nobody."""
+    """Off: nothing is retrieved for the user's runs, and no other run is given the user's cases."""
     window_size: int = DEFAULT_WINDOW
     """Of the user's own cases only the newest so many are used."""
     window_days: int | None = None

@@ -1,4 +1,4 @@
-"""Findings on topics: copies that a dead broker would take, and partitions that nobody reads."""
+"""Findings on topics: copies that a dead broker would take, and partitions that are not read."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ DELETE FROM episodes
 WHERE tenant = %(tenant)s AND id = ANY (%(ids)s::bigint[]) AND trace IS NULL
 
 -- name: delete_empty
--- Merged and pruned runs whose events are gone: nothing of them is left.
+-- Merged and pruned runs whose events are deleted, too.
 WITH gone AS (
     DELETE FROM episodes WHERE tenant = %(tenant)s AND id IN (
         SELECT id FROM episodes
