@@ -18,6 +18,7 @@ from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
 from agents.consumer import socket_reader
+from agents.consumer.epoch_assignor import EpochRoundRobin
 from agents.consumer.fetch_loop import fetched_records
 from agents.fatal import exit_fatally
 from processing.records.batch import RecordBatch
@@ -72,6 +73,9 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         socket_reader.install()
         fetch_patch.install()
         consumer = super()._create_worker_consumer(transport)
+        if self._assignor is not self.app.assignor:  # an app without tables
+            assignor = EpochRoundRobin(self.app.used_partitions)
+            consumer._partition_assignment_strategy = [assignor]
         consumer._isolation_level = fetch_patch.ISOLATION
         consumer._fetch_max_wait_ms = self.app.gather_ms
         consumer._fetch_min_bytes = self.app.gather_bytes

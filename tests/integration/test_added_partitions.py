@@ -83,7 +83,7 @@ def test_workers_and_producers_keep_to_the_epochs_count(
     own.supervisor.halt()
     own.supervisor.resume()  # the group is assigned anew, by workers that know five partitions
     emit()
-    stored.until(is_exact)
+    until(is_exact, meanwhile=own.check, seen=lambda: messages)  # `check` starts the workers
     assert not [line for line in messages if "exit" in line]
 
     doctor = headstart("doctor", *where, "--data", own.data, "--json")
