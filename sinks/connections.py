@@ -22,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
 
+from headstart.connections.redis_clients import connect_async
 from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import HIDDEN, masked, needs_encoding, passwords_in
 from headstart.thresholds.reader import redis_address
@@ -168,7 +169,7 @@ def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
     `RedisUnreachable` if the URL cannot be parsed.
     """
     try:
-        client: Redis = Redis.from_url(
+        client: Redis = connect_async(
             url,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,

@@ -17,6 +17,7 @@ from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from headstart.arguments.checks import HIGHEST_PORT
 from headstart.connections.certificate_validity import is_expired
+from headstart.connections.redis_clients import SCHEMES
 from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import needs_encoding
 
@@ -28,7 +29,10 @@ UNPARSABLE: Final = "the address cannot be parsed"
 POSTGRES_FORM: Final = (
     "postgresql://USER:PASSWORD@HOST:PORT/DATABASE or host=HOST port=PORT dbname=DATABASE user=USER"
 )
-REDIS_FORM: Final = "redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://... for TLS, or unix://PATH"
+REDIS_FORM: Final = (
+    "redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://... for TLS, unix://PATH, or "
+    "redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/NUMBER"
+)
 _ENCODED: Final = "its password must be percent-encoded: %40 for @, %2F for /, %3A for :"
 
 
@@ -170,6 +174,11 @@ _OF_REDIS: Final = tuple(
             f"correct the number at the end of {REDIS}",
         ),
         (
+            r"MasterNotFoundError",
+            "no Sentinel that answers knows a primary of this name",
+            f"correct the Sentinels and the name in {REDIS}, or wait for their failover",
+        ),
+        (
             r"NOPERM|no permissions to|NoPermission",
             NOT_PERMITTED,
             "add what is missing: `headstart topics acl --format redis` prints the rights of each "
@@ -282,7 +291,7 @@ def redis_trouble(url: str, reason: BaseException) -> Trouble | None:
     if needs_encoding(url):
         return Trouble(_ENCODED, f"correct {REDIS}")
     # redis.asyncio takes `redis:/...` too, and connects to its default address.
-    is_url = url.lower().startswith(("redis://", "rediss://", "unix://"))
+    is_url = url.lower().startswith(SCHEMES)
     if not is_url or (isinstance(reason, ValueError) and not isinstance(reason, OSError)):
         return Trouble(UNPARSABLE, f"give {REDIS_FORM} in {REDIS}")
     message = f"{type(reason).__name__} {reason}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headstart.arguments.checks import HIGHEST_PORT
+from headstart.connections.redis_clients import SCHEMES
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 EMBEDDED: Final = "embedded"
@@ -18,7 +19,10 @@ ACCEPTED: Final = {
         "embedded, or a DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or host=HOST "
         "dbname=DATABASE"
     ),
-    "redis": "embedded, or a URL: redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss:// or unix://",
+    "redis": (
+        "embedded, or a URL: redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://, unix://, or "
+        "redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/NUMBER"
+    ),
 }
 """By option of `headstart up`."""
 
@@ -70,4 +74,4 @@ def _is_dsn(value: str) -> bool:
 
 
 def _is_url(value: str) -> bool:
-    return value.lower().startswith(("redis://", "rediss://", "unix://"))
+    return value.lower().startswith(SCHEMES)

@@ -70,11 +70,12 @@ def postgres(dsn: str, seconds: int = 5) -> None:
 
 def redis(url: str, seconds: float = 5.0) -> None:
     """Send `PING`; a server that is still loading its data answers with an error."""
-    from redis import Redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    client = Redis.from_url(
+    from headstart.connections.redis_clients import connect
+
+    client = connect(
         url,
         socket_timeout=seconds,
         socket_connect_timeout=seconds,

@@ -10,6 +10,8 @@ from numbers import Integral, Real
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from headstart.connections.redis_clients import connect, is_sentinel_url
+
 _HOST: Final = r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.%a-z]+\])"
 _BROKER: Final = re.compile(rf"\s*{_HOST}(?::([0-9]{{1,5}}))?\s*")
 
@@ -109,6 +111,8 @@ def redis_url(url: object) -> str:
 
 
 def _is_redis_url(url: str) -> bool:
+    if is_sentinel_url(url):
+        return _can_connect(url)
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -128,7 +132,7 @@ def _can_connect(url: str) -> bool:
     import redis
 
     try:
-        redis.Redis.from_url(url).connection_pool.make_connection()
+        connect(url).connection_pool.make_connection()
     except (ValueError, TypeError, redis.RedisError):
         return False
     return True

@@ -18,6 +18,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from headstart.connections.redis_clients import connect
 from headstart.keys import model_key
 from headstart.thresholds.base_reader import redis_address
 
@@ -159,7 +160,7 @@ class SnapshotMirror:
 
     def _connected(self) -> Any:
         if self._client is None:
-            self._client = redis.Redis.from_url(
+            self._client = connect(
                 self._url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S,
                 retry=Retry(NoBackoff(), 0),
             )  # fmt: skip

@@ -21,6 +21,7 @@ from headstart.arguments import checks
 from headstart.arguments.checks import InvalidArgument, function, identifier, number, refuse_unknown
 from headstart.arguments.names import misnamed, refuse_nested
 from headstart.arguments.options import names_in
+from headstart.connections.redis_clients import SCHEMES, is_sentinel_url, sentinel_servers
 from headstart.events.schema import MAX_IDENTIFIER
 from headstart.keys import DEFAULT_LEVELS, level_value
 from headstart.scrubbing.masking import masked, needs_encoding
@@ -329,11 +330,13 @@ def redis_address(url: str) -> str:
     """Return `host:port/db` of a Redis URL (or a socket's path), safe to print."""
     if needs_encoding(url):
         return masked(url)
+    if is_sentinel_url(url):
+        return sentinel_servers(url) or _NO_URL
     try:
         parts = urlsplit(url)
         server = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
     except ValueError:  # the port or host cannot be parsed
         return _NO_URL
-    if not url.lower().startswith(("redis://", "rediss://", "unix://")):
+    if not url.lower().startswith(SCHEMES):
         return _NO_URL  # any part of it may be a password
     return parts.path if parts.scheme == "unix" else server + parts.path

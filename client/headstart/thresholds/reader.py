@@ -13,11 +13,10 @@ import threading
 import weakref
 from typing import Any, Final, Self
 
-import redis
-import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.retry import Retry
 
+from headstart.connections.redis_clients import connect, connect_async
 from headstart.thresholds.async_queries import AsyncQueryClient
 from headstart.thresholds.base_reader import PAUSE_S, BaseReader, Context, redis_address
 from headstart.thresholds.cache_entries import CacheQuery
@@ -52,7 +51,8 @@ class Thresholds(BaseReader):
             start_early = confidence >= answer.speculate
 
     Args:
-        redis_url: `redis://`, `rediss://` or `unix://` URL.
+        redis_url: `redis://`, `rediss://` or `unix://` URL, or `redis+sentinel://` (see
+            `headstart.connections.redis_clients`).
         levels: Keys that refine a workflow type, coarse to fine; the same as in the service
             (default `("domain", "user_id")`).
         timeout_s: Seconds that each wait for Redis may take (default 0.05).
@@ -65,7 +65,7 @@ class Thresholds(BaseReader):
         InvalidArgument: An argument is unknown, or its value cannot be used.
     """
 
-    _connect = staticmethod(redis.Redis.from_url)
+    _connect = staticmethod(connect)
     _retry = Retry
 
     def __init__(self, redis_url: str, **options: Any) -> None:
@@ -164,7 +164,7 @@ class AsyncThresholds(BaseReader):
         answer = await thresholds.get(workflow_type="refund", domain="retail")
     """
 
-    _connect = staticmethod(redis.asyncio.Redis.from_url)
+    _connect = staticmethod(connect_async)
     _retry = AsyncRetry
 
     def __init__(self, redis_url: str, **options: Any) -> None:

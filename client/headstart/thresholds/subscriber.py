@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import redis
-import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from headstart.connections.redis_clients import connect_async
 from headstart.keys import MODES
 from headstart.thresholds.cache import ThresholdCache
 from headstart.thresholds.cache_entries import CacheQuery, SubscriptionHeartbeat
@@ -83,7 +83,7 @@ class UpdateSubscriber:
 
     async def _follow(self) -> None:
         """Connect and subscribe; raise the error that ends the connection."""
-        client: Any = redis.asyncio.Redis.from_url(
+        client: Any = connect_async(
             self._url,
             protocol=2,
             # `asyncio.timeout` bounds every wait here: with its own timeout redis-py uses

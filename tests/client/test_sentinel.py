@@ -1,0 +1,126 @@
+"""Readers and publishers follow the primary that Sentinels name."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headstart.connections.redis_clients import connect, sentinel_address
+from headstart.keys import MODES, PUBLISHED
+from headstart.thresholds.reader import AsyncThresholds, Thresholds, redis_address
+from sinks.connections import RedisUnreachable, redis_client
+from sinks.redis.thresholds import ThresholdPublisher
+from tests.patience import until
+from tests.sentinels import NAME, Sentinels
+from topics.schema.json_schema import PublishedThreshold
+
+PATH = "workflow_type=refund"
+
+
+@pytest.fixture
+def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
+    made = Sentinels(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def publish(url: str, speculate: float, offset: int) -> None:
+    learned = PublishedThreshold(
+        tenant="default", workflow_type="refund", path=PATH, speculate=speculate, suggest=0.5,
+        epoch=1, offset=offset, outcomes=3, learner="hops", at=1, deleted=False,
+    )  # fmt: skip
+
+    async def send() -> None:
+        async with ThresholdPublisher(url, timeout_s=10.0) as publisher:
+            await publisher.publish([learned])
+
+    asyncio.run(send())
+
+
+def test_readers_and_publishers_follow_a_failover(sentinels: Sentinels) -> None:
+    publish(sentinels.url, 0.61, 1)
+    with connect(sentinels.url, socket_timeout=10) as client:
+        client.hset(MODES, PUBLISHED, "a run id")
+        until(lambda: client.execute_command("WAIT", 1, 1000) == 1)
+    with Thresholds(sentinels.url, timeout_s=5.0) as reader:
+        assert reader.get(workflow_type="refund").speculate == 0.61
+        sentinels.fail_over()
+        publish(sentinels.url, 0.62, 2)
+        until(lambda: reader.get(workflow_type="refund").speculate == 0.62)
+        publish(sentinels.url, 0.63, 3)  # announced by the new primary
+        until(lambda: reader.get(workflow_type="refund").speculate == 0.63)
+        until(lambda: not reader.get(workflow_type="refund").stale)
+
+    async def read() -> float:
+        async with AsyncThresholds(sentinels.url, timeout_s=5.0) as other:
+            return (await other.get(workflow_type="refund")).speculate
+
+    assert asyncio.run(read()) == 0.63
+
+
+def test_a_name_that_no_sentinel_knows(sentinels: Sentinels) -> None:
+    wrong = sentinels.url.replace(NAME, "another")
+
+    async def ping() -> None:
+        async with redis_client(wrong) as client:
+            await client.ping()
+
+    with pytest.raises(RedisUnreachable, match="knows a primary of this name") as caught:
+        asyncio.run(ping())
+    assert "secret" not in str(caught.value)
+
+
+def test_no_sentinel_answers_gives_the_default_in_bounded_time() -> None:
+    begun = time.monotonic()
+    with Thresholds("redis+sentinel://127.0.0.1:1,127.0.0.1:2/primary") as reader:
+        answer = reader.get(workflow_type="refund")
+    assert answer.stale
+    assert answer.version is None
+    assert time.monotonic() - begun < 5.0
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://",
+        "redis+sentinel://localhost",
+        "redis+sentinel:///primary",
+        "redis+sentinel://localhost:0/primary",
+        "redis+sentinel://localhost:99999/primary",
+        "redis+sentinel://localhost:port/primary",
+        "redis+sentinel://localhost,/primary",
+        "redis+sentinel://localhost/primary/zero",
+        "redis+sentinel://localhost/primary?no_such_option=1",
+        "redis+sentinel://local host/primary",
+    ],
+)
+@pytest.mark.parametrize("reader", [Thresholds, AsyncThresholds])
+def test_an_invalid_sentinel_url_is_named(reader: Any, url: str) -> None:
+    with pytest.raises(ValueError, match=r"^redis_url: .*redis://127.0.0.1:6379/0"):
+        reader(url)
+
+
+def test_the_parts_of_a_url() -> None:
+    url = (
+        "rediss+sentinel://me:p%40ss@[::1]:26380,other.example/primary/2"
+        "?ssl_ca_certs=/ca.crt&sentinel_username=watch&sentinel_password=s%2Fcret"
+    )
+    found = sentinel_address(url)
+    assert found.sentinels == [("::1", 26380), ("other.example", 26379)]
+    assert found.name == "primary"
+    assert found.options == {
+        "username": "me", "password": "p@ss", "db": 2, "ssl": True, "ssl_ca_certs": "/ca.crt"
+    }  # fmt: skip
+    assert found.sentinel_options({"socket_timeout": 0.5, "username": "x"}, "none") == {
+        "ssl": True, "ssl_ca_certs": "/ca.crt", "socket_timeout": 0.5,
+        "username": "watch", "password": "s/cret", "retry": "none",
+    }  # fmt: skip
+    assert redis_address(url) == "[::1]:26380,other.example/primary/2"
