@@ -32,9 +32,7 @@ def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
 
 
 @pytest.fixture
-def own(
-    broker: str, sentinels: Sentinels, messages: list[str], tmp_path: Path
-) -> Iterator[System]:
+def own(broker: str, sentinels: Sentinels, messages: list[str], tmp_path: Path) -> Iterator[System]:
     config = StackConfig(data=tmp_path / "own", kafka=broker, redis=sentinels.url)
     with System(config, partitions=2, echo=messages.append) as running:
         yield running

@@ -75,7 +75,8 @@ def sentinel_address(url: str) -> SentinelAddress:
         raise ValueError("not redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE")
     login = f"{found['login']}@" if found["login"] else ""
     query = f"?{found['query']}" if found["query"] else ""
-    options: dict[str, Any] = redis.connection.parse_url(
+    parse: Any = redis.connection.parse_url
+    options: dict[str, Any] = parse(
         f"{found['scheme']}://{login}server/{found['database'] or ''}{query}"
     )
     for unused in ("host", "connection_class"):
@@ -107,7 +108,8 @@ def connect(url: str, *, single_connection_client: bool = False, **options: Any)
             url, single_connection_client=single_connection_client, **options
         )
     at = sentinel_address(url)
-    sentinels = redis.sentinel.Sentinel(
+    make: Any = redis.sentinel.Sentinel
+    sentinels = make(
         at.sentinels, sentinel_kwargs=at.sentinel_options(options, Retry(NoBackoff(), 0))
     )
     kind = _closing(redis.sentinel.SentinelConnectionPool)
@@ -127,7 +129,8 @@ def connect_async(url: str, **options: Any) -> redis.asyncio.Redis:
     if not is_sentinel_url(url):
         return redis.asyncio.Redis.from_url(url, **options)
     at = sentinel_address(url)
-    sentinels = redis.asyncio.sentinel.Sentinel(
+    make: Any = redis.asyncio.sentinel.Sentinel
+    sentinels = make(
         at.sentinels, sentinel_kwargs=at.sentinel_options(options, Retry(NoBackoff(), 0))
     )
     kind = _closing_async(redis.asyncio.sentinel.SentinelConnectionPool)
