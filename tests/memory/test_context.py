@@ -125,7 +125,8 @@ def test_all_cases_are_shortened_before_one_is_dropped() -> None:
     assert (whole.shown, whole.tokens > 700) == (4, True)
     assert memory_context(cases, tokens=100).shown < 4
     assert memory_context(cases, tokens=10).text == ""
-    assert "and 7 more" in memory_context(cases, tokens=340).text
+    # How many calls fit also depends on the random id of the fence, which has up to 16 digits.
+    assert re.search("and [0-9] more", memory_context(cases, tokens=340).text)
 
 
 def test_huge_cases_cost_little() -> None:

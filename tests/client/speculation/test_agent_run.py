@@ -166,6 +166,7 @@ def test_an_answer_that_is_no_list_of_calls_is_a_warning(
         run.tool_finished("1", await match.result())
         run.finished()
         assert len(log.of("workflow_complete")) == 1
+        await until(lambda: predictor.received)
 
     assert speculate(test)["unpredicted"] == 1
     assert "a turn goes on without its guesses" in caplog.text
