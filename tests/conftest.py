@@ -50,7 +50,7 @@ needs_apache = pytest.mark.skipif(
 
 
 LEFT_OUT = {
-    "embedded": ("slow", "slow: waits through timeouts; `make test-apache` runs it"),
+    "embedded": ("slow", "slow, or about Apache Kafka; `make test-apache` runs it"),
     "apache": ("any_broker", "the same on every broker; `make test` runs it on the embedded one"),
 }
 """Tests that CI runs on the other broker only, by their marker."""

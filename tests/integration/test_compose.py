@@ -23,7 +23,7 @@ from deploy.local import Addresses, Stack, StackConfig
 from tests.patience import PATIENCE_S, STALLED, until
 from tests.processes import command_line
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 FILE = Path(__file__).parents[2] / "docker-compose.yml"
 SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text())["services"]

@@ -21,7 +21,7 @@ from topics.dead_letters.log import DeadLetterLog, DeadLetterSender
 from topics.dead_letters.messages import GROUP_HEADER, ORIGIN_HEADER
 from topics.epoch import read_epoch
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 BOTH = [EPISODES_GROUP, THRESHOLDS_GROUP]

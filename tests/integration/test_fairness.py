@@ -27,7 +27,7 @@ from processing.state.rows import PARTITION_KEY, version
 from topics.catalogue import CHANGELOG, EVENTS
 from topics.kafka.reader import topic_state
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 PARTITIONS = 4
 FLOOD = 60_000

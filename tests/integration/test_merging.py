@@ -29,7 +29,7 @@ from topics.control.messages import Default, LearnedState, decode_control, is_co
 from topics.epoch import read_epoch
 from topics.kafka.reader import read_records, topic_state
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 TENANTS = MAX_TENANTS

@@ -29,7 +29,7 @@ from sinks.redis.queries import served_thresholds
 from tests.processes import command_line
 from topics.epoch import read_epoch
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 PARTITIONS = 2
 TYPES = [f"type-{number}" for number in range(6)]

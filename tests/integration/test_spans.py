@@ -20,7 +20,7 @@ from deploy.system import System
 from tests.patience import until
 from topics.kafka.admin import admin_client
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 EXPORTS = Path(__file__).parents[1] / "replay" / "data" / "otlp"
 
