@@ -30,6 +30,7 @@ from processing.config import DEEPEST, LearningConfig, Objectives
 from processing.records.dlq_limits import DlqLimits
 from processing.worker_report import STUCK_AFTER_S
 from settings.connections import brokers_of_config, security_of
+from settings.encryption_settings import EncryptionSettings
 from settings.file import SettingsFile, SettingsFileError, read_file
 from settings.kafka_settings import KafkaSettings
 from settings.retention_settings import RetentionSettings
@@ -54,6 +55,7 @@ _MAY_HOLD_SECRETS: Final = frozenset(
         "operators_key",
         "embedding_key",
         "embedding_url",
+        "encryption_key",
         *(f"kafka_{name}" for name in SECRETS),
     }
 )
@@ -64,7 +66,7 @@ class SettingsError(ValueError):
     """A setting has an invalid value; the message names the setting."""
 
 
-class Settings(RetentionSettings, KafkaSettings):
+class Settings(EncryptionSettings, RetentionSettings, KafkaSettings):
     """Every setting; its environment variable is HEADSTART_ and its name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix="HEADSTART_", extra="ignore", frozen=True)
@@ -272,10 +274,18 @@ def read_with_origins(**flags: Any) -> LoadedSettings:
     remember_passwords(settings.postgres, settings.redis)
     remember_secret(settings.operators_key.get_secret_value())
     remember_secret(settings.embedding_key.get_secret_value())
+    if origins["encryption_key"].startswith("file "):  # else it is read again at every use
+        _use_keys(settings.encryption_key)
     # The local stack's own broker speaks plain text.
     is_local = origins["kafka"] == RUNNING
     use_security(UNSECURED if is_local else _usable(security_of, settings))
     return LoadedSettings(settings, origins)
+
+
+def _use_keys(value: SecretStr) -> None:
+    from sinks.postgres.encryption.master_keys import parse_master_keys, use_master_keys
+
+    use_master_keys(parse_master_keys(value.get_secret_value()))
 
 
 def _origins(

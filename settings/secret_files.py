@@ -14,7 +14,7 @@ from headstart.connections.kafka_security import OPTIONS
 from headstart.connections.secret import UnusableSecurity, secret_variable
 
 _PREFIX: Final = "HEADSTART_"
-FROM_FILES: Final = ("postgres", "redis", "operators_key", "embedding_key")
+FROM_FILES: Final = ("postgres", "redis", "operators_key", "embedding_key", "encryption_key")
 """Settings that may hold a secret, and whose variable with _FILE appended is read. Kafka's have
 settings of their own, because their files are read again for each connection."""
 

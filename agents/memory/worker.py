@@ -28,6 +28,7 @@ from memory.embedding.interface import EmbeddingUnavailable
 from memory.store.limits import USUAL, RetentionLimits
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import PostgresUnreachable, connect_postgres
+from sinks.postgres.encryption.master_keys import EncryptionKeyMissing, UnusableEncryptionKey
 from sinks.postgres.packing.trace_format import TraceDamaged
 
 log = structlog.get_logger()
@@ -46,6 +47,8 @@ _AWAY: Final = (
     psycopg.InterfaceError,
     errors.InsufficientPrivilege,
     errors.ReadOnlySqlTransaction,
+    EncryptionKeyMissing,
+    UnusableEncryptionKey,
 )
 _BAD: Final = (
     psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded, TraceDamaged

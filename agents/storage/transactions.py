@@ -19,6 +19,7 @@ from agents.storage.purging import BatchPurges
 from processing.records.sink_lines import SinkBatch, Unpack
 from sinks.connections import PostgresUnreachable
 from sinks.postgres.batch_writer import BatchWriter, First, Last, OnRefused
+from sinks.postgres.encryption.master_keys import EncryptionKeyMissing, UnusableEncryptionKey
 from sinks.postgres.permissions import REFUSED, PermissionMissing
 from topics.epoch import Epoch
 
@@ -30,8 +31,10 @@ _AWAY: Final = (
     psycopg.InterfaceError,
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.ReadOnlySqlTransaction,
+    EncryptionKeyMissing,
+    UnusableEncryptionKey,
 )
-"""What a batch waits for: Postgres itself, or a permission that an administrator restores."""
+"""What a batch waits for: Postgres itself, or what an administrator restores."""
 
 
 @dataclass(frozen=True)

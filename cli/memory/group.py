@@ -11,6 +11,7 @@ from cli.memory.evaluate import evaluate
 from cli.memory.export import export
 from cli.memory.graph import graph
 from cli.memory.import_ import import_
+from cli.memory.keys import app as keys
 from cli.memory.list_ import list_
 from cli.memory.pack import pack
 from cli.memory.policy import policy
@@ -45,3 +46,4 @@ app.command("pack")(pack)
 app.command("consolidate")(consolidate)
 app.command("prune")(prune)
 app.command("query")(query)
+app.add_typer(keys, name="keys")

@@ -23,6 +23,7 @@ from memory.retrieval.fusion import (
 )
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import FoundEpisode
+from memory.retrieval.sealed_episodes import SealedEpisodes
 from memory.retrieval.statements import (
     NO_LIMITS,
     Filters,
@@ -81,9 +82,16 @@ class Search:
         self._base = {"tenant": query.tenant, **self._filters}
         self._whole = needs_episodes(self._filters)
         self._similarities: dict[int, float] = {}
+        self._texts = SealedEpisodes(connection, query.tenant)
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What was not searched or opened, once `run` has returned."""
+        return self._texts.degraded(words=self._query.mode in {"lexical", "hybrid"})
 
     async def run(self) -> tuple[FoundEpisode, ...]:
         """Return the episodes, best first: min(k, matching)."""
+        await self._texts.begin()
         reorders = self._query.half_life_days is not None or self._query.diversity > 0
         depth = self._query.k * _POOL if reorders else self._query.k
         found = await self._found(await self._scores(depth), depth)
@@ -121,12 +129,11 @@ class Search:
         rows = {row[0]: row for row in await self._rows("episodes", ids=ids)} if ids else {}
         if len(rows) < len(ids) and self._vector is not None and not self._whole:
             return None
+        opened = await self._texts.opened(rows.values())
         return [
-            FoundEpisode(*rows[each])._replace(
-                score=scores[each], similarity=self._similarities.get(each)
-            )
+            opened[each]._replace(score=scores[each], similarity=self._similarities.get(each))
             for each in ids
-            if each in rows
+            if each in opened
         ]
 
     async def _ordered(self, found: list[FoundEpisode]) -> list[FoundEpisode]:
@@ -154,18 +161,23 @@ class Search:
         """Find equal queries and contexts; in mode `hybrid` contexts alone."""
         query = self._query
         hashed = query_hash(query.text) if query.mode == "exact" else None
+        hashes = [hashed] if hashed is None else [hashed, *await self._texts.hashes(hashed)]
+        cursors = [await self._start_equal(k, each) for each in hashes]
+        yield
+        found = [[row[0] for row in await cursor.fetchall()] for cursor in cursors]
+        into.ids = [each for ids in reversed(found) for each in ids][:k]  # the encrypted are newer
+
+    async def _start_equal(self, k: int, hashed: int | None) -> Cursor:
+        query = self._query
         if query.context is None:
-            cursor = await self._start("equal_query", k=k, query_hash=hashed)
-        elif tuple(query.keys) != CONTEXT_KEYS:
+            return await self._start("equal_query", k=k, query_hash=hashed)
+        if tuple(query.keys) != CONTEXT_KEYS:
             part = {key: query.context[key] for key in query.keys if key in query.context}
             which = {"query_hash": hashed, "keys": list(query.keys), "part": Jsonb(part)}
-            cursor = await self._start("equal_keys", k=k, **which)
-        else:
-            which = {"context_hash": context_hash(query.workflow_type or "", query.context)}
-            name = "equal_context" if hashed is None else "equal_query_and_context"
-            cursor = await self._start(name, k=k, query_hash=hashed, **which)
-        yield
-        into.ids = [row[0] for row in await cursor.fetchall()]
+            return await self._start("equal_keys", k=k, **which)
+        which = {"context_hash": context_hash(query.workflow_type or "", query.context)}
+        name = "equal_context" if hashed is None else "equal_query_and_context"
+        return await self._start(name, k=k, query_hash=hashed, **which)
 
     async def _fuzzy(self, k: int) -> dict[int, float]:
         context = dict(self._query.context or {})

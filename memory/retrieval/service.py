@@ -290,7 +290,9 @@ class RetrievalService:
                 return found._replace(degraded=(limits.off,))
             if query.mode != "vector" or vector is not None:
                 search = Search(connection, query, self._words, vector, limits.filters)
-                whole = found._replace(episodes=await search.run())
+                episodes = await search.run()
+                degraded = (*found.degraded, *search.degraded)
+                whole = found._replace(episodes=episodes, degraded=degraded)
             ranked = await rank(connection, whole)
             took_ms = (time.monotonic() - begun) * 1000
             if not self._journal:

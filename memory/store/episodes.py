@@ -13,6 +13,9 @@ from memory.episodes.calls import pack_calls
 from memory.episodes.record import Episode
 from memory.store.merging import release_merged
 from memory.store.outbox import SQL, TouchedRun
+from memory.store.sealed_texts import EpisodeTexts, seal_texts
+from sinks.postgres.encryption.sealing import DataKey
+from sinks.postgres.encryption.tenant_keys import keys_to_write
 
 Key = tuple[str, str, str]
 """Tenant, workflow id and workflow type."""
@@ -46,12 +49,15 @@ async def store_episodes(
 ) -> Stored:
     """Insert or update episodes. `known`: the keys of those that exist, which are locked.
 
-    Raises `Superseded` if one exists that is not known: it may have been made of other events.
+    Raises `Superseded` if one exists that is not known: it may have been made of other events; and
+    `EncryptionKeyMissing`.
     """
     if not episodes:
         return Stored([], 0)
     ordered = sorted(episodes, key=lambda episode: episode.key)
-    given = {"episodes": orjson.dumps([_row(episode) for episode in ordered]).decode()}
+    keys = await keys_to_write(connection, {episode.tenant for episode in ordered})
+    rows_given = [_row(episode, keys.newest(episode.tenant)) for episode in ordered]
+    given = {"episodes": orjson.dumps(rows_given).decode()}
     rows = await (await connection.execute(SQL["upsert"], given)).fetchall()
     inserted = {(tenant, own): new for tenant, own, new in rows}
     there = set(known)
@@ -66,9 +72,23 @@ async def store_episodes(
     return Stored(written, len(ordered) - len(written))
 
 
-def _row(episode: Episode) -> Mapping[str, Any]:
+def _row(episode: Episode, key: DataKey | None) -> Mapping[str, Any]:
     row = episode._asdict()
-    packed = pack_calls(episode.calls)
-    row["calls"] = None if packed is None else base64.b64encode(packed).decode()
     row["tools"] = episode.tools
-    return row
+    packed = pack_calls(episode.calls)
+    if key is None:
+        return row | {"calls": _base64(packed), "sealed": None}
+    texts = EpisodeTexts(
+        episode.query, episode.response, packed, episode.query_hash, episode.first_call
+    )
+    hashes = {name: row[name] for name in ("query_hash", "first_call") if row[name] is not None}
+    return {
+        **row,
+        **dict.fromkeys(("query", "response", "calls")),
+        **{name: key.keyed_hash(plain) for name, plain in hashes.items()},
+        "sealed": _base64(seal_texts(key, episode.id, texts)) if any(texts) else None,
+    }
+
+
+def _base64(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()

@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 from psycopg import AsyncConnection
 
 from memory.episodes.run_event import MAX_BYTES, MAX_EVENTS, RunEvent, in_order
+from sinks.postgres.encryption.event_texts import is_sealed
+from sinks.postgres.encryption.reading import TextReader
 from sinks.postgres.packing.reading import PackedRun, TraceReader, traces_of_runs
 from sinks.postgres.statements import load_statements
 
@@ -72,8 +74,25 @@ async def run_events(
     """Yield (run, workflow type, events in order), for each workflow type of each run.
 
     Packed events are among them. Those beyond the bounds of `memory.episodes.run_event` come
-    without their content. Raises `TraceDamaged`.
+    without their content. Raises `TraceDamaged` and `EncryptionKeyMissing`.
     """
+    texts = TextReader(connection)
+    for tenant in sorted({run.tenant for run in runs}):
+        await texts.keys(tenant)  # the connection is busy while rows are read
+    async for run, workflow_type, events in _sealed_events(connection, runs):
+        yield run, workflow_type, [await _opened(texts, run.tenant, each) for each in events]
+
+
+async def _opened(texts: TextReader, tenant: str, event: RunEvent) -> RunEvent:
+    data = event.data
+    if not isinstance(data, bytes) or not is_sealed(data):
+        return event
+    return event._replace(data=await texts.data(tenant, event.id, data))
+
+
+async def _sealed_events(
+    connection: AsyncConnection[Any], runs: Sequence[TouchedRun]
+) -> AsyncIterator[tuple[TouchedRun, str, list[RunEvent]]]:
     packed = await _PackedEvents.of(connection, runs)
     async for run, workflow_type, events in _stored_rows(connection, runs):
         yield run, workflow_type, await packed.merged(run, workflow_type, events)

@@ -18,6 +18,8 @@ from memory.ranking.policy_learning import FinishedCase
 from memory.ranking.pool import FEATURES
 from memory.ranking.standing import Standing
 from memory.store.halfvec import unpack_halfvec
+from memory.store.sealed_texts import open_texts
+from sinks.postgres.encryption.tenant_keys import TenantKeys, keys_to_read
 from sinks.postgres.statements import load_statements
 
 SQL = load_statements("policies", Path(__file__).parent / "sql")
@@ -29,6 +31,8 @@ MOST_RUNS: Final = 512
 """The most runs of a version; between both, a quarter of those learned so far."""
 _TENANTS: Final = 500
 """Tenants that are looked at together."""
+_QUERY: Final = 6
+"""Its place in a row of a run."""
 _VECTOR: Final = b"halfvec_send(v.v)"
 _JOIN: Final = b"""LEFT JOIN episode_vectors AS v ON v.tenant = e.tenant AND v.episode = e.id
     AND v.model = (SELECT id FROM memory_models WHERE state = 'active')"""
@@ -118,7 +122,19 @@ class LearnedRuns:
         vector, join = (_VECTOR, _JOIN) if self._vectors else (b"NULL::bytea", b"")
         statement = SQL[name].replace(b"{vector}", vector).replace(b"{join}", join)
         cursor = await self._connection.execute(statement, which)
-        return [_case(row) for row in await cursor.fetchall()]
+        rows = await cursor.fetchall()
+        keys = await keys_to_read(
+            self._connection, [self._tenant] if any(r[-1] for r in rows) else []
+        )
+        return [_case(self._opened(row, keys)) for row in rows]
+
+    def _opened(self, row: tuple[Any, ...], keys: TenantKeys) -> tuple[Any, ...]:
+        """Return a row with its query, which is empty if its key was shredded."""
+        *columns, sealed = row
+        if sealed:
+            texts = open_texts(keys, self._tenant, columns[0], sealed)
+            columns[_QUERY] = texts.query or ""
+        return tuple(columns)
 
 
 def _case(row: tuple[Any, ...]) -> FinishedCase:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from psycopg import AsyncConnection
@@ -12,8 +12,10 @@ from memory.episodes.calls import unpack_calls
 from memory.episodes.hashes import id_of_text
 from memory.episodes.record import Episode
 from memory.store.outbox import SQL, outbox_lag
+from memory.store.sealed_texts import open_texts
 from memory.store.vectors import SQL as VECTORS
 from memory.store.vectors import count_missing
+from sinks.postgres.encryption.tenant_keys import TenantKeys, keys_to_read
 from sinks.postgres.reading import tenant_scope
 
 AT_ONCE: Final = 500
@@ -21,16 +23,34 @@ _LISTS: Final = ("concepts", "domains", "agents_used", "insights", "reference_id
 _RANKED: Final = ("concepts", "domains", "tools", "agents")
 
 
-def episode_of(row: Mapping[str, Any]) -> Episode:
-    """Return the episode of a row. Raises `ValueError` for damaged calls."""
+def episode_of(row: Mapping[str, Any], keys: TenantKeys) -> Episode:
+    """Return the episode of a row; of a merged one with the texts of the row `content_id`.
+
+    Raises `ValueError` for damaged calls or texts.
+    """
     lists = {name: tuple(row[name]) for name in _LISTS}
-    return Episode(**{**row, **lists, "calls": unpack_calls(row["calls"])})
+    whole = {**row, **lists}
+    sealed, content_id = whole.pop("sealed"), whole.pop("content_id")
+    if sealed:
+        whole |= open_texts(keys, row["tenant"], content_id, sealed)._asdict()
+    if content_id != row["id"]:
+        whole["response"] = None  # merged runs need not have answered the same
+    return Episode(**{**whole, "calls": unpack_calls(whole["calls"])})
+
+
+async def episodes_of(
+    connection: AsyncConnection[Any], rows: Sequence[Mapping[str, Any]]
+) -> list[Episode]:
+    """Return the episodes of rows. Raises `EncryptionKeyMissing`, and `ValueError` for damage."""
+    keys = await keys_to_read(connection, {row["tenant"] for row in rows if row["sealed"]})
+    return [episode_of(row, keys) for row in rows]
 
 
 async def find_episodes(connection: AsyncConnection[Any], tenant: str, name: str) -> list[Episode]:
     """Return the episodes of a tenant whose id, or workflow id, is `name`.
 
-    An id is decimal, or as events have it (`memory.episodes.hashes.id_text`).
+    An id is decimal, or as events have it (`memory.episodes.hashes.id_text`). Raises
+    `EncryptionKeyMissing`.
     """
     wanted = {"tenant": tenant, "workflow_id": name, "id": id_of_text(name)}
     async with (
@@ -38,13 +58,16 @@ async def find_episodes(connection: AsyncConnection[Any], tenant: str, name: str
         connection.cursor(row_factory=dict_row) as cursor,
     ):
         await cursor.execute(SQL["find"], wanted)
-        return [episode_of(row) for row in await cursor.fetchall()]
+        return await episodes_of(connection, await cursor.fetchall())
 
 
 async def all_episodes(
     connection: AsyncConnection[Any], tenant: str | None = None, since: int = 0
 ) -> AsyncIterator[list[Episode]]:
-    """Yield episodes that ended since a time (Unix ms), in the order of their keys, in lists."""
+    """Yield episodes that ended since a time (Unix ms), in the order of their keys, in lists.
+
+    Raises `EncryptionKeyMissing`.
+    """
     wanted: dict[str, Any] = {"tenant": tenant, "since": since, "limit": AT_ONCE}
     wanted |= dict.fromkeys(("after_tenant", "after_id", "after_type"), "")
     while True:
@@ -53,7 +76,7 @@ async def all_episodes(
             connection.cursor(row_factory=dict_row) as cursor,
         ):
             await cursor.execute(SQL["episodes"], wanted)
-            found = [episode_of(row) for row in await cursor.fetchall()]
+            found = await episodes_of(connection, await cursor.fetchall())
         if not found:
             return
         yield found

@@ -14,6 +14,8 @@ from psycopg import AsyncConnection
 from memory.embedding.interface import Embedder, EmbeddingUnavailable, Vectors
 from memory.episodes.hashes import text_hash
 from memory.episodes.record import Episode
+from memory.store.sealed_texts import open_texts
+from sinks.postgres.encryption.tenant_keys import TenantKeys, keys_to_read
 from sinks.postgres.statements import load_statements
 
 SQL = load_statements("vectors", Path(__file__).parent / "sql")
@@ -152,10 +154,25 @@ async def put_vectors(
 async def missing_texts(
     connection: AsyncConnection[Any], model: int, after: tuple[str, int], limit: int
 ) -> list[EmbeddedText]:
-    """Return the next episodes without a vector, in the order of (tenant, id), locked."""
+    """Return the next episodes without a vector, in the order of (tenant, id), locked.
+
+    Encrypted texts are opened; those whose key was shredded are empty. Raises
+    `EncryptionKeyMissing`.
+    """
     wanted = {"model": model, "tenant": after[0], "id": after[1], "limit": limit}
     rows = await (await connection.execute(SQL["missing"], wanted)).fetchall()
-    return [EmbeddedText(*row) for row in rows]
+    keys = await keys_to_read(connection, {row[0] for row in rows if row[-1]})
+    return [
+        EmbeddedText(tenant, id, kind, outcome, ended, _query(keys, tenant, id, query, sealed))
+        for tenant, id, kind, outcome, ended, query, sealed in rows
+    ]
+
+
+def _query(
+    keys: TenantKeys, tenant: str, episode: int, query: str | None, sealed: bytes | None
+) -> str:
+    opened = open_texts(keys, tenant, episode, sealed).query if sealed else query
+    return opened or ""
 
 
 async def count_missing(connection: AsyncConnection[Any], model: int) -> tuple[int, int]:

@@ -14,8 +14,9 @@ from psycopg.rows import dict_row
 
 from headstart.keys import context_part
 from memory.episodes.imported import exported
-from memory.store.reading import episode_of
+from memory.store.reading import episodes_of
 from memory.users.profiles import SQL
+from sinks.postgres.encryption.reading import TextReader
 from sinks.postgres.packing.reading import PackedRun, TraceReader, row_of
 from sinks.postgres.purges import open_runs
 from sinks.postgres.reading import tenant_scope
@@ -34,7 +35,7 @@ async def user_export(
     """Yield everything of a user, each as an object with `kind`, one of `KINDS`.
 
     Read in one transaction, as it was when that began; iterate to the end, or close the iterator.
-    Raises `TraceDamaged` for packed events that cannot be read.
+    Raises `TraceDamaged` for packed events that cannot be read, and `EncryptionKeyMissing`.
     """
     before = connection.isolation_level
     await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
@@ -51,6 +52,7 @@ class _Reading:
 
     def __init__(self, connection: AsyncConnection[Any], tenant: str, user_id: str) -> None:
         self._connection = connection
+        self._texts = TextReader(connection)
         part = context_part("user_id", user_id)
         self._base = {"tenant": tenant, "user_id": user_id, "part": part, "limit": AT_ONCE}
         self._tenant, self._user_id = tenant, user_id
@@ -73,7 +75,7 @@ class _Reading:
         runs = await open_runs(self._connection, self._tenant, self._user_id)
         after: Mapping[str, Any] = {"after_ms": -1, "after_id": _NIL}
         while rows := await self._rows("events", runs=runs, **after):
-            for row in rows:
+            for row in await self._texts.rows(rows):
                 yield _event(row)
             after = {"after_ms": rows[-1]["timestamp"], "after_id": rows[-1]["id"]}
 
@@ -90,14 +92,15 @@ class _Reading:
                     continue  # another name of the run is equal
                 for each in events:
                     if each.user_id in (None, self._user_id):
-                        yield _event(row_of(each, run.tenant, run.workflow_type, run.workflow_id))
+                        row = row_of(each, run.tenant, run.workflow_type, run.workflow_id)
+                        yield _event(await self._texts.row(row))
             after = {"after_id": runs[-1].workflow_id, "after_type": runs[-1].workflow_type}
 
     async def episodes(self) -> AsyncIterator[Line]:
         after = {"after_id": "", "after_type": ""}
         while rows := await self._rows("episodes", **after):
-            for row in rows:
-                line = exported(episode_of(row))
+            for episode in await episodes_of(self._connection, rows):
+                line = exported(episode)
                 self._ids.append(str(line["id"]))
                 yield line | {"id": str(line["id"])}
             after = {

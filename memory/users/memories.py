@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
-from psycopg.rows import class_row
+from psycopg.rows import dict_row
 
 from memory.episodes.record import Episode
 from memory.store.reading import find_episodes
+from memory.store.sealed_texts import open_texts
 from memory.users.profiles import SQL
+from sinks.postgres.encryption.tenant_keys import TenantKeys, keys_to_read
 from sinks.postgres.reading import tenant_scope
 
 
@@ -57,17 +59,27 @@ async def list_memories(
 ) -> list[ListedMemory]:
     """Return a user's episodes that ended since a time (Unix ms), newest first.
 
-    `agent_id`: only those of this agent, the first that an event of the run names.
+    `agent_id`: only those of this agent, the first that an event of the run names. Raises
+    `EncryptionKeyMissing`.
     """
     wanted = {
         "tenant": tenant, "user_id": user_id, "agent_id": agent_id, "since": since, "limit": limit,
     }  # fmt: skip
     async with (
         tenant_scope(connection, tenant),
-        connection.cursor(row_factory=class_row(ListedMemory)) as cursor,
+        connection.cursor(row_factory=dict_row) as cursor,
     ):
         await cursor.execute(SQL["memories"], wanted)
-        return await cursor.fetchall()
+        rows = await cursor.fetchall()
+        sealed = any(row["sealed"] for row in rows)
+        keys = await keys_to_read(connection, [tenant] if sealed else [])
+    return [_listed(row, keys, tenant) for row in rows]
+
+
+def _listed(row: dict[str, Any], keys: TenantKeys, tenant: str) -> ListedMemory:
+    if sealed := row.pop("sealed"):
+        row["query"] = open_texts(keys, tenant, row["id"], sealed).query
+    return ListedMemory(**row)
 
 
 async def memory_of(

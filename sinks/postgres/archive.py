@@ -10,6 +10,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from sinks.postgres.encryption.reading import TextReader
 from sinks.postgres.packing.reading import TraceReader
 from sinks.postgres.queries import event_of
 from sinks.postgres.reading import tenant_scope
@@ -53,9 +54,10 @@ async def archived_events(
 ) -> AsyncIterator[list[dict[str, Any]]]:
     """Yield the events in a `span` in lists, as emitted except for `origin`.
 
-    Of packed runs those are held in memory that the range has reached. Raises `TraceDamaged`.
+    Of packed runs those are held in memory that the range has reached. Raises `TraceDamaged` and
+    `EncryptionKeyMissing`.
     """
-    merged = _MergedRuns(TraceReader(connection), wanted)
+    merged, texts = _MergedRuns(TraceReader(connection), wanted), TextReader(connection)
     async with (
         tenant_scope(connection, wanted["tenant"]),
         connection.transaction(),
@@ -64,10 +66,11 @@ async def archived_events(
         cursor.itersize = _AT_ONCE
         await cursor.execute(_SQL["archived"], wanted)
         while rows := await cursor.fetchmany(_AT_ONCE):
-            if events := [event_of(row) for each in rows for row in await merged.add(each)]:
-                yield events
-    while events := [event_of(row) for row in merged.rest(_AT_ONCE)]:
-        yield events
+            found = [row for each in rows for row in await merged.add(each)]
+            if found:
+                yield [event_of(row) for row in await texts.rows(found)]
+        while found := list(merged.rest(_AT_ONCE)):
+            yield [event_of(row) for row in await texts.rows(found)]
 
 
 class _MergedRuns:

@@ -81,6 +81,12 @@ class BatchWriter:
         """Return a line of COPY text for each record's JSON. Raises `ValueError`."""
         raise NotImplementedError
 
+    async def prepared(
+        self, _connection: AsyncConnection[Any], lines: Sequence[bytes], /
+    ) -> Sequence[bytes]:
+        """Return the lines as they are to be stored, of the same number and order."""
+        return lines
+
     @staticmethod
     def touched(lines: Sequence[bytes], /) -> list[bytes]:
         """Return the lines of the outbox, if there is one, that follow from stored `lines`."""
@@ -142,6 +148,7 @@ class BatchWriter:
             if left_out:
                 kept = [place for place in range(len(lines)) if place not in left_out]
                 lines = [lines[place] for place in kept]
+            lines = await self.prepared(self._connection, lines)
             inserted = await self._insert_new(lines, refused)
             if inserted:
                 inserted -= await self._after_insert(lines, refused, inserted)

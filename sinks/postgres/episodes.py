@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import repeat
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
+from psycopg import AsyncConnection
 
 from sinks.postgres.batch_writer import BatchWriter
 from sinks.postgres.copy_format import (
@@ -18,6 +19,8 @@ from sinks.postgres.copy_format import (
     encode_time,
     split_columns,
 )
+from sinks.postgres.encryption.event_texts import seal_lines, tenants_of
+from sinks.postgres.encryption.tenant_keys import keys_to_write
 from sinks.postgres.statements import load_statements
 from topics.catalogue import EPISODES_GROUP
 
@@ -176,6 +179,16 @@ class EpisodeSink(BatchWriter):
     encode = staticmethod(encode_events)
     touched = staticmethod(touched_runs)
     packable = staticmethod(maybe_packed)
+
+    async def prepared(
+        self, connection: AsyncConnection[Any], lines: Sequence[bytes], /
+    ) -> Sequence[bytes]:
+        """Return the lines with their texts sealed, if there is a key.
+
+        Raises `EncryptionKeyMissing` and `UnusableEncryptionKey`: nothing is stored then.
+        """
+        keys = await keys_to_write(connection, tenants_of(lines))
+        return seal_lines(lines, keys) if keys.keys else lines
 
 
 class EventOnlySink(EpisodeSink):

@@ -13,12 +13,12 @@ _SQL = load_statements("isolation")
 TENANT_TABLES: Final = (
     "episodic_events", "threshold_history", "notices", "context_watch", "episodes",
     "episode_vectors", "episode_outbox", "memory_policies", "memory_profiles", "memory_purges",
-    "memory_retrievals", "memory_audit", "trace_dictionaries",
+    "memory_retrievals", "memory_audit", "trace_dictionaries", "tenant_keys",
 )  # fmt: skip
 """Every table with a column `tenant`; a test compares it with the catalogue."""
 READABLE: Final = (
     "episodic_events", "threshold_history", "notices", "episodes", "episode_vectors",
-    "memory_policies", "memory_profiles", "memory_retrievals", "trace_dictionaries",
+    "memory_policies", "memory_profiles", "memory_retrievals", "trace_dictionaries", "tenant_keys",
 )  # fmt: skip
 """What the role headstart_reader may select from, of one tenant."""
 INSERTABLE: Final = ("memory_retrievals",)

@@ -61,7 +61,9 @@ def grants_of_roles() -> list[str]:
         "DO $$ BEGIN\n    IF to_regclass('episode_vectors') IS NOT NULL THEN\n"
         f"        {guarded};\n    END IF;\nEND $$;"
     )
-    steps = ("grant_purges", "grant_packing", "grant_migrations", "grant_consolidation")
+    steps = (
+        "grant_purges", "grant_packing", "grant_migrations", "grant_consolidation", "grant_keys",
+    )  # fmt: skip
     return found + [f"{_statement(step)};" for step in steps]
 
 
@@ -140,6 +142,7 @@ async def _roles(connection: AsyncConnection[Any]) -> str:
         "grant_packing": await _asked(connection, "packing_granted"),
         "grant_migrations": await _asked(connection, "migrations_granted"),
         "grant_consolidation": await _asked(connection, "consolidation_granted"),
+        "grant_keys": await _asked(connection, "keys_granted"),
     }
     for step, done in steps.items():
         if not done and (problem := await _refused(connection, step)):

@@ -40,6 +40,7 @@ RULES: Final[Mapping[str, str]] = {
     "threshold_history": "deleted: contexts with the subject in their path",
     "notices": "deleted: contexts with the subject in their path",
     "context_watch": "deleted: contexts with the subject in their path",
+    "tenant_keys": "kept: no content; later rows need them; `memory keys shred` destroys them",
     "memory_purges": "kept: names the subject, so that late events stay out",
     "memory_audit": "kept: names the subject and counts rows, no content",
 }

@@ -12,6 +12,7 @@ import orjson
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from sinks.postgres.encryption.reading import TextReader
 from sinks.postgres.packing.reading import TraceReader
 from sinks.postgres.reading import tenant_scope
 from sinks.postgres.statements import load_statements
@@ -33,7 +34,7 @@ async def events_of_workflow(
 
     Timestamps are Unix ms, unknown fields are at the top level again, absent fields are omitted,
     and `confidence` has the precision of a 32-bit float. Raises `TraceDamaged` for packed events
-    that cannot be read.
+    that cannot be read, and `EncryptionKeyMissing`.
     """
     which = {"tenant": tenant, "workflow_id": workflow_id, "limit": limit}
     async with (
@@ -44,6 +45,7 @@ async def events_of_workflow(
         reader, rows = TraceReader(connection), list[dict[str, Any]]()
         for row in await cursor.fetchall():
             rows += await reader.rows(row)
+        rows = await TextReader(connection).rows(rows)
     rows.sort(key=lambda row: (row["timestamp"], row["id"]), reverse=True)
     return [event_of(row) for row in rows[:limit]]
 

@@ -1,4 +1,4 @@
-"""Checks the memory: whether its worker keeps up and maintains it, and whether it has vectors."""
+"""Checks the memory: its worker, maintenance and vectors, and the keys of encrypted texts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from memory.store.maintenance import OVERDUE_S, last_finished, oldest_packed_s
 from memory.store.outbox import outbox_lag
 from memory.store.vectors import SQL
 from sinks.connections import connect_postgres
+from sinks.postgres.encryption.administration import encryption_state
 from sinks.postgres.memory_schema import installed_pgvector, pgvector_problem
 
 LATE_S: Final = 60.0
@@ -27,6 +28,7 @@ async def check_memory(dsn: str) -> list[Finding]:
             row = await (await connection.execute(SQL["has_vectors"])).fetchone()
             version = await installed_pgvector(connection)
             late = await _not_consolidated(connection)
+            encryption = await encryption_state(connection)
     except Exception:  # Postgres is away, or not migrated: that is found already
         return []
     waiting = f"{lag.rows:,} rows wait in the outbox, the oldest for {lag.oldest_s:,.0f} s"
@@ -40,7 +42,7 @@ async def check_memory(dsn: str) -> list[Finding]:
     if not row or not row[0]:
         why = pgvector_problem(version) or "`headstart migrate` creates the table of vectors"
         found.append(Finding("memory", WARNING, "there is no table of vectors", why))
-    return found + late
+    return [*found, *late, Finding("encryption", *encryption)]
 
 
 async def _not_consolidated(connection: AsyncConnection[Any]) -> list[Finding]:

@@ -149,7 +149,8 @@ SELECT episode, distance FROM (
 SELECT e.id, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.session_id,
     (extract(epoch FROM e.started) * 1000)::bigint, (extract(epoch FROM e.ended) * 1000)::bigint,
     e.outcome, e.reward, e.confidence, e.usefulness, e.duration_ms, e.query, e.context, e.calls,
-    e.tools, e.concepts, e.domains, e.agents_used, e.insights, e.response, e.query_hash, e.support
+    e.tools, e.concepts, e.domains, e.agents_used, e.insights, e.response, e.query_hash, e.support,
+    e.sealed
 FROM episodes e
 WHERE e.tenant = %(tenant)s AND e.id = ANY (%(ids)s) AND memory_passes(e, {filter})
 

@@ -48,7 +48,7 @@ ORDER BY run.number, e.workflow_type, e.timestamp, e.id
 INSERT INTO episodes AS old (
     id, tenant, workflow_type, workflow_id, user_id, agent_id, session_id, started, ended, outcome,
     reward, confidence, duration_ms, cost_ms, query, query_hash, context, context_hash, first_call,
-    tools, calls, concepts, domains, agents_used, insights, reference_ids, response, events
+    tools, calls, concepts, domains, agents_used, insights, reference_ids, response, events, sealed
 )
 SELECT
     id, tenant, workflow_type, workflow_id, user_id, agent_id, session_id,
@@ -56,14 +56,14 @@ SELECT
     timestamptz 'epoch' + ended * interval '1 millisecond', outcome, reward, confidence,
     duration_ms, cost_ms, query, query_hash, context, context_hash, first_call, tools,
     decode(calls, 'base64'), concepts, domains, agents_used, insights, reference_ids, response,
-    events
+    events, decode(sealed, 'base64')
 FROM json_to_recordset(%(episodes)s::json) AS given (
     id bigint, tenant text, workflow_type text, workflow_id text, user_id text, agent_id text,
     session_id text, started bigint, ended bigint, outcome text, reward real, confidence real,
     duration_ms real, cost_ms real, query text, query_hash bigint, context jsonb,
     context_hash bigint, first_call bigint, tools text[], calls text, concepts text[],
     domains text[], agents_used text[], insights text[], reference_ids bigint[], response text,
-    events integer
+    events integer, sealed text
 )
 ON CONFLICT (tenant, workflow_id, workflow_type) DO UPDATE SET
     user_id = excluded.user_id, agent_id = excluded.agent_id, session_id = excluded.session_id,
@@ -75,6 +75,7 @@ ON CONFLICT (tenant, workflow_id, workflow_type) DO UPDATE SET
     tools = excluded.tools, calls = excluded.calls, concepts = excluded.concepts,
     domains = excluded.domains, agents_used = excluded.agents_used, insights = excluded.insights,
     reference_ids = excluded.reference_ids, response = excluded.response, events = excluded.events,
+    sealed = excluded.sealed,
     -- A run that was merged or pruned stands for itself again: see merging.sql.
     state = CASE old.state WHEN 'quarantined' THEN old.state ELSE 'live' END,
     support = greatest(old.support, 1)
@@ -83,12 +84,13 @@ WHERE excluded.events > old.events OR excluded.events = old.events AND (
         excluded.ended, excluded.outcome, excluded.reward, excluded.confidence,
         excluded.duration_ms, excluded.cost_ms, excluded.query, excluded.context, excluded.tools,
         excluded.calls, excluded.concepts, excluded.domains, excluded.agents_used,
-        excluded.insights, excluded.reference_ids, excluded.response
+        excluded.insights, excluded.reference_ids, excluded.response,
+        substr(excluded.sealed, 1, 12)  -- the rest differs each time
     ) IS DISTINCT FROM (
         old.user_id, old.agent_id, old.session_id, old.started, old.ended, old.outcome,
         old.reward, old.confidence, old.duration_ms, old.cost_ms, old.query, old.context,
         old.tools, old.calls, old.concepts, old.domains, old.agents_used, old.insights,
-        old.reference_ids, old.response
+        old.reference_ids, old.response, substr(old.sealed, 1, 12)
     )
 RETURNING tenant, id, xmax = 0
 
@@ -115,12 +117,13 @@ GROUP BY tenant, workflow_id
 
 -- name: episodes
 -- Episodes as they are exported, in the order of their keys, from one key on; merged ones with the
--- content of the episode that counts them.
+-- content of the episode that counts them, `content_id`, for which it was sealed.
 SELECT e.id, e.tenant, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.session_id,
     (extract(epoch FROM e.started) * 1000)::bigint AS started,
     (extract(epoch FROM e.ended) * 1000)::bigint AS ended, e.outcome, e.reward, e.confidence,
     e.duration_ms, e.cost_ms, c.query, c.query_hash, c.context, e.context_hash, c.first_call,
-    c.calls, c.concepts, c.domains, c.agents_used, c.insights, e.reference_ids, e.response, e.events
+    c.calls, c.concepts, c.domains, c.agents_used, c.insights, e.reference_ids, e.response, e.events,
+    c.sealed, c.id AS content_id
 FROM episodes AS e
 JOIN episodes AS c ON c.tenant = e.tenant AND c.id = coalesce(e.merged_into, e.id)
 WHERE (%(tenant)s::text IS NULL OR e.tenant = %(tenant)s)
@@ -137,7 +140,8 @@ SELECT e.id, e.tenant, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.
     (extract(epoch FROM e.started) * 1000)::bigint AS started,
     (extract(epoch FROM e.ended) * 1000)::bigint AS ended, e.outcome, e.reward, e.confidence,
     e.duration_ms, e.cost_ms, c.query, c.query_hash, c.context, e.context_hash, c.first_call,
-    c.calls, c.concepts, c.domains, c.agents_used, c.insights, e.reference_ids, e.response, e.events
+    c.calls, c.concepts, c.domains, c.agents_used, c.insights, e.reference_ids, e.response, e.events,
+    c.sealed, c.id AS content_id
 FROM episodes AS e
 JOIN episodes AS c ON c.tenant = e.tenant AND c.id = coalesce(e.merged_into, e.id)
 WHERE e.tenant = %(tenant)s AND (e.id = %(id)s OR e.workflow_id = %(workflow_id)s)
@@ -147,7 +151,8 @@ ORDER BY e.workflow_type
 -- name: totals
 -- Counts over the episodes of a tenant, or of all.
 SELECT count(*) AS episodes, count(DISTINCT tenant) AS tenants, coalesce(sum(events), 0) AS events,
-    count(query) + count(*) FILTER (WHERE state = 'merged') AS with_query,
+    count(*) FILTER (WHERE memory_has_query(episodes) OR state = 'merged') AS with_query,
+    count(sealed) AS encrypted,
     count(DISTINCT (tenant, query_hash)) FILTER (WHERE state <> 'merged') AS queries,
     count(outcome) AS finished, count(*) FILTER (WHERE outcome = 'success') AS successes,
     avg(confidence) AS average_confidence, avg(reward) AS average_reward,

@@ -17,7 +17,8 @@ SELECT e.id, e.query_hash, e.support, e.workflow_type, e.user_id, e.agent_id,
     CASE WHEN coalesce(nullif(e.user_id, ''), nullif(e.agent_id, '')) IS NULL
         THEN e.session_id END,
     e.context_hash,
-    md5((e.context, e.calls, e.concepts, e.domains, e.agents_used, e.insights)::text)
+    md5((e.context, e.calls, e.concepts, e.domains, e.agents_used, e.insights,
+        substr(e.sealed, 1, 12))::text)  -- its key, and a keyed hash of query, calls and response
 FROM episodes AS e
 WHERE e.tenant = %(tenant)s AND e.query_hash = ANY (%(queries)s)
     AND memory_stays(e, %(before)s, %(surprise)s) IS NULL
@@ -35,7 +36,7 @@ WHERE e.tenant = %(tenant)s AND e.merged_into = m.id
 UPDATE episodes AS e SET state = 'merged', support = 0, merged_into = m.into_id, query = NULL,
     query_hash = NULL, context = '{}', first_call = NULL, tools = '{}', calls = NULL,
     concepts = '{}', domains = '{}', agents_used = '{}', insights = '{}', reference_ids = '{}',
-    response = NULL
+    response = NULL, sealed = NULL
 FROM unnest(%(ids)s::bigint[], %(intos)s::bigint[]) AS m (id, into_id)
 WHERE e.tenant = %(tenant)s AND e.id = m.id
 
@@ -85,7 +86,8 @@ FROM (
             e.agent_id, CASE WHEN coalesce(nullif(e.user_id, ''), nullif(e.agent_id, '')) IS NULL
                 THEN e.session_id END AS session_id,
             memory_stays(e, %(before)s, %(surprise)s) AS why,
-            md5((e.context, e.calls, e.concepts, e.domains, e.agents_used, e.insights)::text) AS made
+            md5((e.context, e.calls, e.concepts, e.domains, e.agents_used, e.insights,
+                substr(e.sealed, 1, 12))::text) AS made
         FROM episodes AS e WHERE %(tenant)s::text IS NULL OR e.tenant = %(tenant)s
     ) AS run
     WINDOW kind AS (PARTITION BY tenant, workflow_type, why, query_hash, context_hash, user_id,

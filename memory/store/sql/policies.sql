@@ -11,8 +11,8 @@ WITH RECURSIVE page AS (
 )
 SELECT page.tenant, EXISTS (
     SELECT FROM episodes AS e
-    WHERE e.tenant = page.tenant AND e.outcome IS NOT NULL AND e.query IS NOT NULL
-        AND e.calls IS NOT NULL
+    WHERE e.tenant = page.tenant AND e.outcome IS NOT NULL AND memory_has_query(e)
+        AND memory_has_calls(e)
         AND (e.ended, e.id) > (coalesce(p.ended, timestamptz 'epoch'), coalesce(p.after, 0))
         AND e.ended <= clock_timestamp() - %(settle_s)s * interval '1 second'
     OFFSET coalesce(least(%(most)s, greatest(%(first)s, p.learned / 4)), %(first)s) - 1 LIMIT 1
@@ -42,16 +42,16 @@ FROM memory_policies WHERE tenant = %(tenant)s ORDER BY version DESC LIMIT 1
 -- name: boundary
 -- The last run of the next version: none if too few have finished. Runs that ended a moment ago
 -- wait, because others that ended before may still be assembled.
-SELECT (extract(epoch FROM ended) * 1000)::bigint, id FROM episodes
-WHERE tenant = %(tenant)s AND outcome IS NOT NULL AND query IS NOT NULL AND calls IS NOT NULL
+SELECT (extract(epoch FROM ended) * 1000)::bigint, id FROM episodes AS e
+WHERE tenant = %(tenant)s AND outcome IS NOT NULL AND memory_has_query(e) AND memory_has_calls(e)
     AND (ended, id) > (timestamptz 'epoch' + %(ended)s * interval '1 millisecond', %(id)s)
     AND ended <= clock_timestamp() - %(settle_s)s * interval '1 second'
 ORDER BY ended, id OFFSET %(before)s LIMIT 1
 
 -- name: kinds
 -- The workflow types of a version's runs.
-SELECT DISTINCT workflow_type FROM episodes
-WHERE tenant = %(tenant)s AND outcome IS NOT NULL AND query IS NOT NULL AND calls IS NOT NULL
+SELECT DISTINCT workflow_type FROM episodes AS e
+WHERE tenant = %(tenant)s AND outcome IS NOT NULL AND memory_has_query(e) AND memory_has_calls(e)
     AND (ended, id) > (timestamptz 'epoch' + %(ended)s * interval '1 millisecond', %(id)s)
     AND (ended, id) <= (timestamptz 'epoch' + %(to_ended)s * interval '1 millisecond', %(to_id)s)
 ORDER BY 1
@@ -60,10 +60,10 @@ ORDER BY 1
 -- A version's next runs, in the order in which they are learned.
 SELECT e.id, e.workflow_type, e.user_id, e.agent_id, e.session_id, e.workflow_id, e.query, e.tools,
     e.reward, (extract(epoch FROM e.started) * 1000)::bigint,
-    (extract(epoch FROM e.ended) * 1000)::bigint, {vector}
+    (extract(epoch FROM e.ended) * 1000)::bigint, {vector}, e.sealed
 FROM episodes AS e {join}
-WHERE e.tenant = %(tenant)s AND e.outcome IS NOT NULL AND e.query IS NOT NULL
-    AND e.calls IS NOT NULL
+WHERE e.tenant = %(tenant)s AND e.outcome IS NOT NULL AND memory_has_query(e)
+    AND memory_has_calls(e)
     AND (e.ended, e.id) > (timestamptz 'epoch' + %(ended)s * interval '1 millisecond', %(id)s)
     AND (e.ended, e.id)
         <= (timestamptz 'epoch' + %(to_ended)s * interval '1 millisecond', %(to_id)s)
@@ -73,11 +73,11 @@ ORDER BY e.ended, e.id LIMIT %(limit)s
 -- The newest runs of a workflow type that were learned before, newest first.
 SELECT e.id, e.workflow_type, e.user_id, e.agent_id, e.session_id, e.workflow_id, e.query, e.tools,
     e.reward, (extract(epoch FROM e.started) * 1000)::bigint,
-    (extract(epoch FROM e.ended) * 1000)::bigint, {vector}
+    (extract(epoch FROM e.ended) * 1000)::bigint, {vector}, e.sealed
 FROM episodes AS e {join}
 WHERE e.tenant = %(tenant)s AND e.workflow_type = %(kind)s AND e.state = 'live'
     AND e.outcome IS NOT NULL
-    AND e.query IS NOT NULL AND e.calls IS NOT NULL
+    AND memory_has_query(e) AND memory_has_calls(e)
     AND (e.ended, e.id) <= (timestamptz 'epoch' + %(ended)s * interval '1 millisecond', %(id)s)
 ORDER BY e.ended DESC, e.id DESC LIMIT %(limit)s
 

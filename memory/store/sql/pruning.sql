@@ -58,7 +58,8 @@ WHERE tenant = %(tenant)s AND merged_into = ANY (%(ids)s::bigint[])
 -- Their packed events stay as long as those of others.
 UPDATE episodes SET state = 'pruned', support = 0, query = NULL, query_hash = NULL, context = '{}',
     first_call = NULL, tools = '{}', calls = NULL, concepts = '{}', domains = '{}',
-    agents_used = '{}', insights = '{}', reference_ids = '{}', response = NULL
+    agents_used = '{}', insights = '{}', reference_ids = '{}', response = NULL,
+    sealed = NULL
 WHERE tenant = %(tenant)s AND id = ANY (%(ids)s::bigint[]) AND trace IS NOT NULL
 
 -- name: delete_unpacked

@@ -75,9 +75,9 @@ ON CONFLICT (tenant, episode, model) DO UPDATE SET
 -- The next episodes without a vector of a model, in the order of their keys, locked: their texts
 -- do not change meanwhile.
 SELECT e.tenant, e.id, e.workflow_type, e.outcome, (extract(epoch FROM e.ended) * 1000)::bigint,
-    e.query
+    e.query, e.sealed
 FROM episodes AS e
-WHERE e.query IS NOT NULL AND (e.tenant, e.id) > (%(tenant)s, %(id)s)
+WHERE memory_has_query(e) AND (e.tenant, e.id) > (%(tenant)s, %(id)s)
     AND NOT EXISTS (
         SELECT FROM episode_vectors AS v
         WHERE v.tenant = e.tenant AND v.episode = e.id AND v.model = %(model)s
@@ -92,4 +92,4 @@ SELECT count(*) FILTER (WHERE NOT EXISTS (
         SELECT FROM episode_vectors AS v
         WHERE v.tenant = e.tenant AND v.episode = e.id AND v.model = %(model)s
     )), count(*)
-FROM episodes AS e WHERE e.query IS NOT NULL
+FROM episodes AS e WHERE memory_has_query(e)

@@ -3,7 +3,7 @@
 -- name: memories
 -- A user's episodes, newest first; uses episodes_user.
 SELECT id, workflow_type, workflow_id, agent_id, (extract(epoch FROM ended) * 1000)::bigint AS ended,
-    outcome, reward, query, tools, state, events
+    outcome, reward, query, tools, state, events, sealed
 FROM episodes
 WHERE tenant = %(tenant)s AND user_id = %(user_id)s
     AND (%(agent_id)s::text IS NULL OR agent_id = %(agent_id)s)
@@ -78,7 +78,7 @@ SELECT id, tenant, workflow_type, workflow_id, user_id, agent_id, session_id,
     (extract(epoch FROM started) * 1000)::bigint AS started,
     (extract(epoch FROM ended) * 1000)::bigint AS ended, outcome, reward, confidence, duration_ms,
     cost_ms, query, query_hash, context, context_hash, first_call, calls, concepts, domains,
-    agents_used, insights, reference_ids, response, events
+    agents_used, insights, reference_ids, response, events, sealed, id AS content_id
 FROM episodes
 WHERE tenant = %(tenant)s AND user_id = %(user_id)s
     AND (workflow_id, workflow_type) > (%(after_id)s::text, %(after_type)s::text)

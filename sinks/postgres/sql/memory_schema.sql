@@ -162,3 +162,12 @@ GRANT SELECT, INSERT, UPDATE ON memory_maintenance TO headstart_worker;
 GRANT SELECT ON memory_maintenance TO headstart_reader;
 GRANT UPDATE (support) ON episodes TO headstart_sink;
 GRANT EXECUTE ON FUNCTION drop_event_partition TO headstart_worker
+
+-- name: keys_granted
+SELECT coalesce(has_table_privilege(
+    'headstart_reader', to_regclass('tenant_keys'), 'SELECT'), true)
+
+-- name: grant_keys
+-- Wrapped keys: without the master key they open nothing.
+GRANT SELECT, INSERT ON tenant_keys TO headstart_sink, headstart_worker;
+GRANT SELECT ON tenant_keys TO headstart_reader

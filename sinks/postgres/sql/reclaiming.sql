@@ -11,5 +11,5 @@ FROM pg_stat_user_tables AS s JOIN pg_class AS t ON t.oid = s.relid
 WHERE s.n_dead_tup > 0 AND s.schemaname = current_schema()
     AND (s.relname ~ '^(episodic_events|episode_vectors)_' OR s.relname IN (
         'episodes', 'episode_outbox', 'memory_retrievals', 'memory_profiles', 'memory_policies',
-        'threshold_history', 'notices', 'context_watch', 'trace_dictionaries'))
+        'threshold_history', 'notices', 'context_watch', 'trace_dictionaries', 'tenant_keys'))
 ORDER BY s.relname

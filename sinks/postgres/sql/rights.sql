@@ -17,7 +17,7 @@ WITH home AS (
         'episodic_events', 'episodic_events_default', 'sink_offsets', 'threshold_history',
         'notices', 'context_watch', 'schema_migrations', 'episodes', 'episode_vectors',
         'episode_outbox', 'memory_models', 'memory_purges', 'memory_profiles', 'memory_policies',
-        'memory_retrievals', 'memory_audit', 'trace_dictionaries'
+        'memory_retrievals', 'memory_audit', 'trace_dictionaries', 'tenant_keys'
     )
 )
 SELECT statement FROM (

@@ -39,6 +39,7 @@ ALLOWED: Final[dict[str, tuple[set[str], set[str], set[str]]]] = {
     "memory_audit":           (ADDS,           CHANGES,               NONE),
     "memory_maintenance":     (NONE,           READS | ADDS | {"update"}, READS),
     "trace_dictionaries":     (ERASES,         STORES,                READS),
+    "tenant_keys":            (READS | ADDS,   READS | ADDS,          READS),
 }  # fmt: skip
 """By table, for each of `ROLES`. COPY into a table is refused where row-level security applies."""
 FUNCTIONS: Final[dict[str, tuple[bool, bool, bool]]] = {

@@ -28,6 +28,8 @@ ALL_TENANTS: Final = {
     "notices.sql unsent": "the history worker sends the notices of its partitions",
     "notices.sql mark_sent": "the same notices, by their ids",
     "notices.sql forget_sent": "old notices of all tenants are deleted",
+    "encryption.sql to_rotate": "the keys of all tenants are wrapped again, in their order",
+    "encryption.sql stands": "counts keys by master key; one tenant of each is checked",
     "0010_tenant_isolation.sql add_event_partition": "moves all rows of a day to its partition",
     "bench/queries.py": "a made-up table; measures what an index is worth",
 }
@@ -38,6 +40,7 @@ IF_NAMED: Final = {
     "archive.sql archived", "archive.sql count_archived", "archive.sql partly_archived",
     "merging.sql outlook",
     "notices.sql newest", "packing.sql candidates", "packing.sql outlook", "purges.sql purges",
+    "encryption.sql listed",
 }  # fmt: skip
 """Commands of operators, whose --tenant may be left out; `tenant_scope` begins where it is not."""
 
