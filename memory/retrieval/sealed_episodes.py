@@ -25,7 +25,7 @@ class SealedEpisodes:
         self._asked: AsyncCursor[Any] | None = None
         self._known: TenantKeys | None = None
         self._locked = ""
-        self._unopened = 0
+        self._unopened = self._shredded = 0
 
     async def begin(self) -> None:
         """Ask for the keys, which are read when they are needed."""
@@ -52,6 +52,7 @@ class SealedEpisodes:
         except SealedTextDamaged:
             self._unopened += 1
             return found
+        self._shredded += not any(texts)
         return found._replace(
             query=texts.query, response=texts.response, packed_calls=texts.calls,
             query_hash=texts.query_hash,
@@ -73,6 +74,8 @@ class SealedEpisodes:
         if self._unopened:
             why = self._locked or "they are damaged"
             found.append(f"the texts of {self._unopened} encrypted episodes were not read: {why}")
+        if self._shredded:
+            found.append(f"the texts of {self._shredded} episodes are gone: their key was shredded")
         known = self._known
         if words and (self._locked or (known is not None and known.usable(self._tenant))):
             found.append(NO_WORDS)

@@ -328,6 +328,12 @@ def test_shredding_ends_the_texts_of_one_tenant(
         assert (mine.query, mine.response, mine.calls) == (None, None, ())
         assert mine.outcome == "success"
         assert asyncio.run(searched(migrated, "exact")).episodes == ()
+        like = asyncio.run(searched(migrated, "fuzzy"))
+        assert {each.workflow_id: each.query for each in like.episodes} == dict.fromkeys(
+            ("mine", "other")
+        )
+        gone = ("the texts of 2 episodes are gone: their key was shredded",)
+        assert like.degraded == (gone if cleared else ())
         assert asyncio.run(shredded(migrated)) == (0, cleared)
     assert rows(migrated, "SELECT DISTINCT tenant FROM episode_vectors") == [("rival",)]
     assert others == (
