@@ -122,8 +122,8 @@ def test_rotate_wraps_all_keys_again(commands: Commands) -> None:
     assert (done.code, done.said) == (0, {"rotated": 2, "master": "k2", "rewritten": True})
     assert commands.keys("rotate", "--json").said["rotated"] == 0
     commands.give(NEW)
-    shown = commands.run("show", "w1", "--tenant", "acme", "--postgres", commands.dsn)
-    assert (shown.code, CANARY in shown.err) == (0, True)
+    shown = commands.run("show", "w1", "--tenant", "acme", "--json", "--postgres", commands.dsn)
+    assert (shown.code, CANARY in shown.out) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,8 @@ def test_shred_ends_one_tenants_texts_for_every_command(commands: Commands) -> N
     for tenant, found in (("acme", False), ("rival", True)):
         of = ("--tenant", tenant, "--postgres", commands.dsn)
         for arguments in (
-            ("show", "w1"), ("list", "--user", "u1"), ("export", "-"),
-            ("export", "-", "--user", "u1"), ("query", "--workflow-id", "w1"),
+            ("show", "w1", "--json"), ("list", "--user", "u1", "--json"), ("export", "-"),
+            ("export", "-", "--user", "u1"), ("query", "--workflow-id", "w1", "--json"),
         ):  # fmt: skip
             ended = commands.run(*arguments, *of)
             assert (ended.code, CANARY in ended.out + ended.err) == (0, found), (arguments, ended)
