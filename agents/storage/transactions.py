@@ -70,8 +70,12 @@ class TransactionWriter:
 
     async def next_offsets(self) -> Mapping[int, int]:
         """Return by partition where the last transaction ended. Raises `PostgresUnreachable`."""
-        sink = await self._open()
-        return await sink.next_offsets(self._spec.topic, self._epoch.number)
+        try:
+            sink = await self._open()
+            return await sink.next_offsets(self._spec.topic, self._epoch.number)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            await self.close()
+            raise PostgresUnreachable(self._postgres, error) from error
 
     async def store(
         self, unpacked: SinkBatch, offsets: Mapping[int, int], on_refused: OnRefused
@@ -96,6 +100,9 @@ class TransactionWriter:
                     first=first,
                     last=last,
                 )
+            except asyncio.CancelledError:
+                await self.close()  # a statement may still run on the connection
+                raise
             except _AWAY as error:
                 if attempt == 0:
                     log.warning("postgres.unavailable", error=reason(error, self._postgres))
