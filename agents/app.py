@@ -5,9 +5,11 @@ An app owns one `PartitionAgent`; it opens partitions with it and feeds it batch
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any, Final
 
 import faust
@@ -27,6 +29,8 @@ from agents.fatal import exit_fatally
 from agents.health.log_epoch_watch import LogWatch
 from agents.health.reporter import HealthReporter
 from agents.health.stall_guard import HEARTBEAT_S, SESSION_TIMEOUT_S
+from agents.retry_delays import AT_WORK_S, delay_s
+from topics.kafka.asking_again import passes
 
 log = structlog.get_logger()
 
@@ -154,16 +158,33 @@ def _exit_on_timeout() -> None:
 
 
 async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
-    try:
-        await app.consumer.prepare_positions()
-    except IllegalStateError as error:  # the assignment is gone: the next one is on its way
-        log.info("assignment.superseded", reason=str(error))
+    if not await _are_prepared(app):
         return
-    except Exception as error:  # Faust would stop, slowly, and exit with 0
-        exit_fatally("positions", error)
     app.ready = True
     if app.health is not None:
         app.health.write_report()
+
+
+async def _are_prepared(app: Any, delays: Sequence[float] = AT_WORK_S) -> bool:
+    """Open the partitions; while a broker is away, again. Return False without an assignment."""
+    generation = app.consumer_generation_id
+    for attempt in count():
+        try:
+            await app.consumer.prepare_positions()
+            return True
+        except IllegalStateError as error:  # the assignment is gone: the next one is on its way
+            log.info("assignment.superseded", reason=str(error))
+            return False
+        except Exception as error:
+            if not passes(error):  # Faust would stop, slowly, and exit with 0
+                exit_fatally("positions", error)
+            retry_s = delay_s(delays, attempt)
+            log.warning("positions.retrying", reason=str(error) or repr(error), retry_s=retry_s)
+        await asyncio.sleep(retry_s)
+        if app.should_stop or app.consumer_generation_id != generation:
+            log.info("assignment.superseded", reason="the group rebalances")
+            return False
+    return False
 
 
 async def _close(app: Any, **_kwargs: Any) -> None:

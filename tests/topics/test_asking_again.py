@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.consumer import AIOKafkaConsumer
 from aiokafka.errors import (
     KafkaConnectionError,
-    KafkaError,
+    KafkaTimeoutError,
     NodeNotReadyError,
     TopicAuthorizationFailedError,
 )
@@ -23,7 +23,7 @@ from topics.kafka.admin import describe_topics
 from topics.kafka.asking_again import ask_again
 
 
-def failing(*errors: KafkaError) -> Callable[..., None]:
+def failing(*errors: Exception) -> Callable[..., None]:
     """Raise one error after the other, each once."""
     left = list(errors)
 
@@ -34,7 +34,7 @@ def failing(*errors: KafkaError) -> Callable[..., None]:
     return fail
 
 
-def asked(patience_s: float, *errors: KafkaError) -> str:
+def asked(patience_s: float, *errors: Exception) -> str:
     fail = failing(*errors)
 
     async def ask() -> str:
@@ -47,8 +47,12 @@ def asked(patience_s: float, *errors: KafkaError) -> str:
 def test_what_passes_by_itself_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking_again, "_RETRY_S", 0.0)
     assert asked(60.0, NodeNotReadyError(), KafkaConnectionError()) == "answered"
+    # Of a broker that stands still: aiokafka's own, and those of our limits.
+    assert asked(60.0, KafkaTimeoutError(), TimeoutError()) == "answered"
     with pytest.raises(BrokerUnreachable, match="a:1"):
         asked(-1.0, NodeNotReadyError())
+    with pytest.raises(BrokerUnreachable, match="a:1"):
+        asked(-1.0, TimeoutError())
     with pytest.raises(TopicAuthorizationFailedError):
         asked(60.0, TopicAuthorizationFailedError())
 
