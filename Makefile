@@ -13,8 +13,8 @@ SLOWEST ?= --durations=40
 INTEGRATIONS := langchain mcp openai-agents pydantic-ai claude-agent
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-apache test-secure test-integrations chaos simulate soak docs lint lock \
-  lock-integrations clean
+.PHONY: help setup demo test test-apache test-secure test-integrations chaos chaos-cluster \
+  simulate soak docs lint lock lock-integrations clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -49,6 +49,9 @@ test-integrations: setup ## agent frameworks, each in an environment of its own 
 
 chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="--seconds 60"]
 	@$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),3) $(ARGS)
+
+chaos-cluster: setup ## the same on three brokers, each killed, paused, restarted [ROUNDS=n]
+	@$(BIN)/python -m tests.chaos --brokers 3 --rounds $(or $(ROUNDS),3) $(ARGS)
 
 simulate: setup ## ten thousand simulated schedules of faults, always the same [SCHEDULES=10000]
 	@$(BIN)/python -m tests.simulation --schedules $(or $(SCHEDULES),10000)

@@ -255,17 +255,28 @@ class System:
 
 
 async def prepare(
-    addresses: Addresses, partitions: int, *, volatile: bool = False, exact: bool = False
+    addresses: Addresses,
+    partitions: int,
+    *,
+    replication: int = 1,
+    volatile: bool = False,
+    exact: bool = False,
 ) -> Epoch:
     """Create missing topics and tables, publish modes and overrides; return the log epoch.
 
-    `volatile`: the broker keeps its log in memory. `exact`: see `ensure_topics`.
+    `replication`: copies of each partition. `volatile`: the broker keeps its log in memory.
+    `exact`: see `ensure_topics`.
     """
     await migrate(addresses.postgres)
     await require_rights(addresses.postgres)  # else the worker episodes waits without a message
     known = await known_epochs(addresses.postgres, addresses.redis)
     _created, epoch = await ensure_topics(
-        addresses.kafka, partitions=partitions, known=known, volatile=volatile, exact=exact
+        addresses.kafka,
+        partitions=partitions,
+        replication=replication,
+        known=known,
+        volatile=volatile,
+        exact=exact,
     )
     await remember_epoch(addresses.redis, epoch.number)
     now = time.time_ns() // 1_000_000

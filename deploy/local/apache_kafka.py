@@ -1,6 +1,7 @@
 """Apache Kafka as the broker: one node, combined broker and controller, on 127.0.0.1.
 
-Its log is in `<data>/kafka` and survives a restart. The jars come from `kafka_jars.py`.
+Its log is in `<data>/kafka` and survives a restart. The jars come from `kafka_jars.py`. The fault
+rounds make a cluster of several (`ClusterMember`).
 """
 
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.local import readiness
@@ -70,10 +72,26 @@ _JAVA_OPTIONS = (
 )
 
 
+@dataclass(frozen=True)
+class ClusterMember:
+    """What one broker of a cluster is started with, unlike one that is alone."""
+
+    cluster: str
+    """The id of the cluster, from `new_cluster_id`."""
+    properties: str
+    """Lines of `server.properties`; they replace those above of the same name."""
+    java_options: tuple[str, ...] = ()
+    """They replace others of the same name."""
+    ending: Ending = _ENDING
+
+
 class Apache:
     """The broker as a service of the stack."""
 
-    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
+    def __init__(
+        self, group: ProcessGroup, ports: Ports, port: int, member: ClusterMember | None = None
+    ) -> None:
+        self._member = member or ClusterMember(new_cluster_id(), "")
         self._group = group
         self._ports = ports
         self._wanted = port
@@ -93,14 +111,15 @@ class Apache:
         jars = kafka_jars(self._group, _NAME)
         self._home.mkdir(exist_ok=True)
         where = {"host": HOST, "port": self._port, "controller": controller}
-        (self._home / "server.properties").write_text(_PROPERTIES.format(**where))
+        properties = _PROPERTIES.format(**where) + self._member.properties
+        (self._home / "server.properties").write_text(properties)
         (self._home / "log4j2.properties").write_text(_LOGGING)
-        self._java = [java, *_JAVA_OPTIONS, "-cp", f"{jars}/*"]
+        self._java = [java, *_JAVA_OPTIONS, *self._member.java_options, "-cp", f"{jars}/*"]
         if not self._formatted.exists():
             shutil.rmtree(self._home / "log", ignore_errors=True)  # an incomplete, unused one
-            cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
             # With the equals sign an id that begins with a dash is not taken for an option.
-            words = ["format", f"--cluster-id={cluster}", "--config", "server.properties"]
+            cluster = f"--cluster-id={self._member.cluster}"
+            words = ["format", cluster, "--config", "server.properties"]
             self._format = self._run("kafka.tools.StorageTool", words, AT_ONCE)
 
     def launch(self) -> None:
@@ -110,7 +129,7 @@ class Apache:
             self._group.forget(self._format)
             self._format = None
             self._formatted.touch()
-        self.server = self._run("kafka.Kafka", ["server.properties"], _ENDING)
+        self.server = self._run("kafka.Kafka", ["server.properties"], self._member.ending)
 
     def ready(self) -> str:
         """Wait until it answers a metadata request; return its address."""
@@ -126,6 +145,11 @@ class Apache:
     def _run(self, program: str, words: list[str], ending: Ending) -> Child:
         argv = [*self._java, program, *words]
         return self._group.spawn(_NAME, argv, ending, cwd=self._home, niceness=FOREGROUND)
+
+
+def new_cluster_id() -> str:
+    """Return a random id, as `kafka-storage random-uuid` does."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
 def _java() -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from cli.support.output import echo, show_table
 from tests.chaos import agreement, broker_away, killing, outage, sustained
 from tests.chaos.chaos import Plan, Report, run
-from tests.chaos.faults import FAULTS
+from tests.chaos.cluster import BROKERS
+from tests.chaos.cluster_faults import CLUSTER_FAULTS
+from tests.chaos.faults import ALL_FAULTS, FAULTS
 
 
 def main() -> int:
@@ -19,9 +23,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60.0, help="of one round")
-    parser.add_argument("--events-per-s", type=float, default=5_000.0)
+    parser.add_argument(
+        "--events-per-s", type=float,
+        help="default: 5000; of several brokers a share of what is held without faults",
+    )  # fmt: skip
+    parser.add_argument(
+        "--brokers", type=int, choices=(1, BROKERS), default=1, help="of Kafka; 3: faults of those"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--fault", action="append", choices=list(FAULTS), help="only these")
+    parser.add_argument("--fault", action="append", choices=list(ALL_FAULTS), help="only these")
     parser.add_argument("--keep", type=Path, help="keep all data and logs in this new directory")
     parser.add_argument(
         "--postgres-away", type=float, metavar="SECONDS", help="only this, and how it is caught up"
@@ -40,6 +50,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=12, help="of --agreement")
     parser.add_argument("--sustained", action="store_true", help="only find the rate held calmly")
     given = parser.parse_args()
+    if given.brokers == 1 and set(given.fault or ()) & CLUSTER_FAULTS.keys():
+        parser.error(f"this fault needs --brokers {BROKERS}")
+    if given.brokers > 1 and "kill the broker" in (given.fault or ()):
+        parser.error("of several brokers name one: --fault 'kill broker 1'")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # everything is ended in order then
     with tempfile.TemporaryDirectory(prefix="headstart-faults-") as temporary:
         folder = given.keep or Path(temporary)
         folder.mkdir(exist_ok=True)
@@ -48,7 +63,7 @@ def main() -> int:
 
 def _run(given: argparse.Namespace, folder: Path) -> int:
     """Run what was asked for; everything that goes wrong there counts."""
-    rate = given.events_per_s
+    rate = given.events_per_s or 5_000.0
     if given.sustained:
         print(json.dumps(sustained.run(folder, echo)))
         return 0
@@ -70,30 +85,41 @@ def _run(given: argparse.Namespace, folder: Path) -> int:
 
 
 def _chaos(given: argparse.Namespace, folder: Path) -> int:
+    several = given.brokers > 1
+    names = given.fault or list(CLUSTER_FAULTS if several else FAULTS)
     plan = Plan(
         rounds=given.rounds,
         round_s=given.seconds,
-        events_per_s=given.events_per_s,
+        events_per_s=given.events_per_s or (0.0 if several else 5_000.0),
+        brokers=given.brokers,
         seed=given.seed,
-        names=given.fault or list(FAULTS),
-        faults_per_round=min(3, len(given.fault or FAULTS)),
+        names=names,
+        faults_per_round=min(3, len(names)),
     )
     report = run(plan, folder, echo)
     _table(report)
     summary = report.as_json()
     print(json.dumps(summary))
     wrong = summary["lost"] + summary["double"] + summary["differing"]
+    if several:
+        wrong += summary["workers_failed"]
     return 1 if wrong or set(report.verify) - {"events", "rows"} else 0
 
 
 def _table(report: Report) -> None:
-    columns = ("fault", "times", "rounds with a loss, a double or a difference", "recovery s")
+    columns = (
+        "fault", "times", "rounds with a loss, a double or a difference", "recovery s",
+        "stalest threshold s",
+    )  # fmt: skip
     rows = []
     for name, times in sorted(report.done.items()):
-        recoveries = report.recoveries.get(name, [])
-        shown = f"{min(recoveries):.1f} to {max(recoveries):.1f}" if recoveries else ""
-        rows.append((name, times, report.blamed[name], shown))
+        recoveries, stalest = report.recoveries.get(name, []), report.stalest[name]
+        rows.append((name, times, report.blamed[name], _range(recoveries), _range(stalest)))
     show_table(columns, rows)
+
+
+def _range(seconds: Sequence[float]) -> str:
+    return f"{min(seconds):.1f} to {max(seconds):.1f}" if seconds else ""
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import random
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from learners.registry import DEFAULT, policy
 from processing.config import LearningConfig
 from replay.verify.verify import VerifyConfig, verify
 from tests.chaos.checker import Checked, check
-from tests.chaos.faults import FAULTS, KILLS
+from tests.chaos.faults import ALL_FAULTS, ALL_KILLS, FAULTS
 from tests.chaos.flow import Flow
+from tests.chaos.sustained import find_held
 from tests.chaos.world import World
 from topics.catalogue import EVENTS
 from topics.kafka.reader import topic_state
@@ -25,17 +26,24 @@ from topics.kafka.reader import topic_state
 QUIET_S = 3.0
 DRAIN_S = 180.0
 RECOVERY_PATIENCE_S = 60.0
+FIRST_PER_S = 500.0
+SHARE = 0.6
+"""Of the rate that is held without faults, where no rate is given."""
 
 Echo = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`faults_per_round` of the named faults follow one another within `round_s` seconds."""
+    """`faults_per_round` of the named faults follow one another within `round_s` seconds.
+
+    `events_per_s`: 0: `SHARE` of what is held without faults, which is found first.
+    """
 
     rounds: int
     round_s: float = 60.0
     events_per_s: float = 5_000.0
+    brokers: int = 1
     seed: int = 1
     faults_per_round: int = 3
     names: Sequence[str] = tuple(FAULTS)
@@ -52,22 +60,45 @@ class Report:
     blamed: Counter[str] = field(default_factory=Counter)
     """Losses and differences, laid at the door of every fault of their round."""
     verify: dict[str, int] = field(default_factory=dict)
+    brokers: int = 1
+    held_per_s: int = 0
+    """What was held without faults; 0: not looked for."""
+    stalest: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """How old the stalest threshold became, in seconds, by fault."""
+    failures: list[str] = field(default_factory=list)
+    """What the supervisors said of workers that ended by themselves, or were stuck."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary."""
-        kills = [each for name in KILLS for each in self.recoveries[name]]
+        kills = [each for name in ALL_KILLS for each in self.recoveries[name]]
         events = sum(each.logged for each in self.rounds)
         return {
+            "brokers": self.brokers,
             "rounds": len(self.rounds),
             "events": events,
             "events_per_s": round(events / self.seconds) if self.seconds else 0,
+            "held_per_s": self.held_per_s or None,
             "sent_twice": sum(each.sent_twice for each in self.rounds),
             "lost": sum(each.lost for each in self.rounds),
             "double": sum(each.double for each in self.rounds),
             "differing": sum(each.differing for each in self.rounds),
             "recovery_p95_s": round(_p95(kills), 1) if kills else None,
+            "workers_failed": len(self.failures),
             "verify": self.verify,
         }
+
+
+def failures(messages: Iterable[str]) -> list[str]:
+    """Return what supervisors said of workers that were stuck, or ended with an error.
+
+    Not of those that a signal ended, or that ended as they were asked to.
+    """
+    return [
+        each
+        for each in messages
+        if " is stuck: " in each
+        or (" ended with exit code " in each and " ended with exit code 0" not in each)
+    ]
 
 
 def _p95(values: Sequence[float]) -> float:
@@ -78,11 +109,16 @@ def _p95(values: Sequence[float]) -> float:
 
 def run(plan: Plan, folder: Path, echo: Echo) -> Report:
     """Run every round on one world; then replay the whole log against what it holds."""
-    report, draw = Report(), random.Random(plan.seed)
+    report, draw = Report(brokers=plan.brokers), random.Random(plan.seed)
     names = list(plan.names)
     order: list[str] = []
-    with World(folder) as world:
+    with World(folder, plan.brokers) as world:
         echo(f"running on {world.addresses.kafka}; faults from seed {plan.seed}")
+        if not plan.events_per_s:
+            report.held_per_s, _steps = find_held(world, folder, FIRST_PER_S, echo)
+            rate = SHARE * max(report.held_per_s, FIRST_PER_S)
+            echo(f"{report.held_per_s:,} events/s are held without faults; rounds at {rate:,.0f}")
+            plan = replace(plan, events_per_s=rate)
         for number in range(plan.rounds):
             while len(order) < plan.faults_per_round:
                 order += draw.sample(names, len(names))
@@ -105,6 +141,7 @@ def _round(
     tenant, journal = f"round-{number}", world.folder / f"journal-{number}"
     journal.mkdir()
     begin = asyncio.run(topic_state(world.addresses.kafka, EVENTS.name)).end
+    said = len(world.messages)
     begun = time.monotonic()
     with Flow(world.addresses.redis, tenant) as flow:
         world.start_executors(tenant, journal, plan.events_per_s)
@@ -114,6 +151,7 @@ def _round(
             world.sleep(
                 max(0.0, begun + plan.round_s * (place + 1) / len(faults) - time.monotonic())
             )
+            report.stalest[name].append(flow.take_worst_s())
         world.stop_executors()
     report.seconds += time.monotonic() - begun
     left = world.drain(DRAIN_S)
@@ -121,6 +159,9 @@ def _round(
     report.rounds.append(checked)
     if not checked.ok:
         report.blamed.update(faults)
+    for each in (failed := failures(world.messages[said:])):
+        echo(each)
+    report.failures += failed
     echo(f"round {number + 1} of {plan.rounds} ({', '.join(faults)}): {checked}, {left} left")
 
 
@@ -128,12 +169,14 @@ def _strike(
     world: World, name: str, draw: random.Random, flow: Flow, report: Report, echo: Echo
 ) -> None:
     since = time.time_ns() // 1_000_000
-    FAULTS[name](world, draw)
-    if name in KILLS:
+    undo = ALL_FAULTS[name](world, draw)
+    if name in ALL_KILLS:
         # Looking after the workers is what brings them back.
         recovered = _wait_fresh(world, flow, since)
         report.recoveries[name].append(recovered)
         echo(f"{name}: thresholds flow again everywhere after {recovered:.1f} s")
+    if undo is not None:
+        undo()
     report.done[name] += 1
 
 

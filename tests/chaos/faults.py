@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 
 from aiokafka import AIOKafkaProducer
 from redis import Redis
 
+from tests.chaos.cluster_faults import CLUSTER_FAULTS, KILLED_BROKERS, Fault
 from tests.chaos.world import EXECUTORS, World, stopped
 from topics.catalogue import EVENTS
 
-Fault = Callable[[World, random.Random], None]
 SESSION_S = 10.0
 """Session timeout of the workers' groups."""
 POISON = [b"not JSON", b"{}", b'{"event_type":"task_complete"}', b"\xff\xfe", b"[[]]", b"[1,2"]
@@ -64,6 +63,7 @@ def postgres(world: World, draw: random.Random) -> None:
 
 
 def cut_connections(world: World, draw: random.Random) -> None:
+    assert world.proxy is not None
     for _ in range(10):
         world.proxy.cut()
         world.sleep(draw.uniform(0.05, 0.4))
@@ -113,3 +113,5 @@ KILLS = {
     "kill and wipe a threshold worker", "kill and wipe all threshold workers",
 }  # fmt: skip
 """Those after which thresholds have to flow again within seconds."""
+ALL_FAULTS: dict[str, Fault] = {**FAULTS, **CLUSTER_FAULTS}
+ALL_KILLS = {*KILLS, *KILLED_BROKERS}

@@ -23,6 +23,7 @@ class Flow:
         self._url, self._pattern = redis, f"headstart:thresholds:{tenant}:*"
         self._default = redis_key(tenant, "").encode()
         self._newest: dict[bytes, int] = {}
+        self._worst_s = self._looked = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -47,6 +48,17 @@ class Flow:
         """Return how old, in seconds, the newest event is in the hash that is furthest behind."""
         return time.time() - min(self._newest.values(), default=0) / 1000 if self._newest else 0.0
 
+    def take_worst_s(self) -> float:
+        """Return the most that `stalest_s` was since the last call."""
+        worst_s, self._worst_s = self._worst_s, 0.0
+        return worst_s
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked >= _POLL_S:
+            self._looked = now
+            self._worst_s = max(self._worst_s, self.stalest_s())
+
     def _watch(self) -> None:
         while not self._ended.is_set():
             try:
@@ -56,6 +68,7 @@ class Flow:
                         message = subscription.get_message(
                             ignore_subscribe_messages=True, timeout=_POLL_S
                         )
+                        self._look()
                         if message is not None:
                             announced = json.loads(message["data"])
                             if isinstance(announced, dict):  # overrides have no time

@@ -29,7 +29,7 @@ def run(folder: Path, times: int, events_per_s: float, seed: int, echo: Echo) ->
         begin = asyncio.run(topic_state(world.addresses.kafka, EVENTS.name)).end
         world.start_executors(TENANT, journal, events_per_s)
         world.sleep(QUIET_S)
-        shippers = set()
+        shippers = set[int]()
         for done in range(1, times + 1):
             victim = draw.randrange(EXECUTORS)
             wait_for_burst(world, journal / str(victim))

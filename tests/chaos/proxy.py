@@ -1,4 +1,4 @@
-"""A TCP proxy whose connections can be cut, as psycopg's own tests have one."""
+"""A TCP proxy whose connections can be cut, as psycopg's own tests have one, or cut one way."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self._to = port
         self._writers: set[asyncio.StreamWriter] = set()
+        self._answering = asyncio.Event()
+        self._answering.set()
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server = self._loop.run_until_complete(
             asyncio.start_server(self._forward, HOST, 0)
@@ -35,6 +37,15 @@ class Proxy:
 
         return asyncio.run_coroutine_threadsafe(abort(), self._loop).result(10) // 2
 
+    @contextlib.contextmanager
+    def unanswered(self) -> Iterator[None]:
+        """Deliver requests, and no answer, for the length of a block: a network cut one way."""
+        self._loop.call_soon_threadsafe(self._answering.clear)
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._answering.set)
+
     def close(self) -> None:
         self.cut()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -49,7 +60,9 @@ class Proxy:
             except OSError:
                 return
             with self._open(far_writer):
-                await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+                await asyncio.gather(
+                    _pump(reader, far_writer), _pump(far_reader, writer, self._answering)
+                )
 
     @contextlib.contextmanager
     def _open(self, writer: asyncio.StreamWriter) -> Iterator[None]:
@@ -61,9 +74,13 @@ class Proxy:
             writer.close()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event | None = None
+) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(65_536):
+            if gate is not None:
+                await gate.wait()
             writer.write(data)
             await writer.drain()
     with contextlib.suppress(OSError):

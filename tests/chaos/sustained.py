@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.chaos import Echo
 from tests.chaos.checker import check
 from tests.chaos.world import World
 from topics.catalogue import EVENTS
@@ -21,22 +21,32 @@ BEHIND_S = 5.0
 """A rate is held if everything is taken in so soon after the last event."""
 DRAIN_S = 120.0
 
+Echo = Callable[[str], None]
+
 
 def run(folder: Path, echo: Echo) -> dict[str, Any]:
     """Raise the rate step by step until the workers fall behind; return the last one they held."""
-    held, steps, rate = 0, [], FIRST_PER_S
     with World(folder / "world") as world:
-        while rate <= MOST_PER_S:
-            step = _step(world, folder / f"journal-{rate:.0f}", rate)
-            steps.append({"asked": rate, **step})
-            echo(
-                f"{rate:,.0f} events/s asked, {step['emitted']:,} emitted, {step['behind_s']} s "
-                f"behind; an executor waited {step['queued_s']} s for a processor"
-            )
-            if step["behind_s"] > BEHIND_S or step["emitted"] < 0.95 * rate:
-                break
-            held, rate = step["emitted"], rate + STEP_PER_S
+        held, steps = find_held(world, folder, FIRST_PER_S, echo)
     return {"sustained_per_s": held, "step_s": STEP_S, "steps": steps}
+
+
+def find_held(
+    world: World, folder: Path, first_per_s: float, echo: Echo
+) -> tuple[int, list[dict[str, Any]]]:
+    """Return the highest rate that a world holds, 0: not even the first, and each step."""
+    held, steps, rate = 0, [], first_per_s
+    while rate <= MOST_PER_S:
+        step = _step(world, folder / f"journal-{rate:.0f}", rate)
+        steps.append({"asked": rate, **step})
+        echo(
+            f"{rate:,.0f} events/s asked, {step['emitted']:,} emitted, {step['behind_s']} s "
+            f"behind; an executor waited {step['queued_s']} s for a processor"
+        )
+        if step["behind_s"] > BEHIND_S or step["emitted"] < 0.95 * rate:
+            break
+        held, rate = step["emitted"], rate + STEP_PER_S
+    return held, steps
 
 
 def _step(world: World, journal: Path, rate: float) -> dict[str, Any]:

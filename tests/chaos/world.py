@@ -9,56 +9,90 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from aiokafka.errors import KafkaError
+
 from deploy.local import Addresses
 from deploy.supervisor import Supervisor
 from deploy.system import prepare, total_lag
+from tests.chaos.cluster import Cluster
 from tests.chaos.executor import Work, command
 from tests.chaos.proxy import Proxy
-from tests.chaos.services import KillableServer, services
+from tests.chaos.services import KillableServer, Startable, services
 from tests.patience import until
 from topics.epoch import Epoch
 
 PARTITIONS = 4
 EXECUTORS = 3
-READY_S = 120.0
+READY_S = 300.0
+WORKERS = (("0", ("episodes", "thresholds", "history")), ("1", ("thresholds",)))
+"""By instance."""
 LOADED_S = 3.0
 """For spares to load their code."""
+
+Undo = Callable[[], None]
+"""What ends a fault that lasts: brings back what was killed."""
 
 
 class World:
     """A system on Apache Kafka with two threshold workers, from `with` to its end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, brokers: int = 1) -> None:
+        """`brokers`: 1, or as many as a `Cluster` has; then each record has as many copies."""
         self.folder = folder
         self.services: dict[str, KillableServer] = services(folder / "services")
+        self._copies, self._cluster = brokers, None
+        if brokers > 1:
+            del self.services["kafka"]
+            self._cluster = Cluster(folder / "services" / "kafka-cluster")
         self.addresses = Addresses("", "", "")
         self.epoch = Epoch(0, 0)
+        self.proxy: Proxy | None = None
+        """Between workers and Postgres."""
         self.spool = folder / "spool"
         self.executors: dict[int, subprocess.Popen[bytes]] = {}
         self.messages: list[str] = []
         self._supervisors: list[Supervisor] = []
         self._started = 0
 
+    @property
+    def cluster(self) -> Cluster:
+        """The brokers, if there are several."""
+        assert self._cluster is not None, "this fault needs --brokers 3"
+        return self._cluster
+
+    def _all_services(self) -> dict[str, Startable]:
+        cluster = {} if self._cluster is None else {"kafka": self._cluster}
+        return {**cluster, **self.services}
+
     def __enter__(self) -> World:
-        found = {name: service.start() for name, service in self.services.items()}
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
+        found = {name: service.start() for name, service in self._all_services().items()}
         self.addresses = Addresses(**found)
-        self.epoch = asyncio.run(prepare(self.addresses, PARTITIONS))
+        self.epoch = asyncio.run(prepare(self.addresses, PARTITIONS, replication=self._copies))
         self.proxy = Proxy(urlsplit(found["postgres"]).port or 0)
-        self._supervisors = [
-            self._supervise("0", ("episodes", "thresholds", "history")),
-            self._supervise("1", ("thresholds",)),
-        ]
+        for instance, names in WORKERS:
+            self._supervisors.append(self.supervise(instance, names))
+        self.wait_ready()
+        self.sleep(LOADED_S)
+
+    def wait_ready(self) -> None:
+        """Wait until all workers are ready, and have their spares."""
         until(
             lambda: all(each.ready and each.spared for each in self._supervisors),
             READY_S, 0.2, meanwhile=self.look_after, seen=lambda: "the workers are not ready",
         )  # fmt: skip
-        self.sleep(LOADED_S)
-        return self
 
     def __exit__(self, *_: object) -> None:
         for executor in self.executors.values():
@@ -66,11 +100,14 @@ class World:
             executor.wait()
         for supervisor in self._supervisors:
             supervisor.stop()
-        for service in self.services.values():
+        for service in self._all_services().values():
             service.close()
-        self.proxy.close()
+        if self.proxy is not None:
+            self.proxy.close()
 
-    def _supervise(self, instance: str, names: tuple[str, ...]) -> Supervisor:
+    def supervise(self, instance: str, names: tuple[str, ...]) -> Supervisor:
+        """Start workers of one instance, in a data directory of its own; return who runs them."""
+        assert self.proxy is not None
         at = self.addresses
         port = str(urlsplit(at.postgres).port)
         environment = {
@@ -189,7 +226,7 @@ class World:
     def _lag(self) -> int:
         try:
             return asyncio.run(total_lag(self.addresses, self.epoch.number))
-        except OSError:  # a service that is just coming back
+        except (OSError, KafkaError):  # a service that is just coming back
             return -1
 
 
