@@ -209,7 +209,7 @@ def properties(number: int, advertised: int, voters: Mapping[int, int]) -> str:
 
 
 def leader(states: Iterable[Mapping[str, Any]]) -> int:
-    """Return who leads a quorum, from the `quorum-state` of its members: the newest epoch counts.
+    """Return the leader of a quorum, from the `quorum-state` of its members: the newest epoch wins.
 
     One that is just voting knows no leader (-1) and counts only if no other does.
     """

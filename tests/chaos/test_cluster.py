@@ -15,7 +15,7 @@ from tests.chaos.proxy import HOST, Proxy
 from tests.chaos.test_checker import _echo
 
 
-def test_the_newest_epoch_says_who_leads_the_quorum() -> None:
+def test_the_newest_epoch_names_the_leader_of_the_quorum() -> None:
     states = [
         {"leaderId": 1, "leaderEpoch": 4}, {"leaderId": 3, "leaderEpoch": 5},
         {"leaderId": -1, "leaderEpoch": 6},

@@ -106,7 +106,7 @@ class World:
             self.proxy.close()
 
     def supervise(self, instance: str, names: tuple[str, ...]) -> Supervisor:
-        """Start workers of one instance, in a data directory of its own; return who runs them."""
+        """Start workers of one instance, in their own data directory; return their supervisor."""
         assert self.proxy is not None
         at = self.addresses
         port = str(urlsplit(at.postgres).port)
