@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.checker import _oracle, _whole_lines
+from tests.chaos.echo_server import echo
 from tests.chaos.proxy import HOST, Proxy
 
 
@@ -37,8 +38,8 @@ def test_the_line_that_a_kill_cut_is_no_id(tmp_path: Path) -> None:
 
 def test_a_cut_connection_is_reset() -> None:
     with socket.create_server((HOST, 0)) as server:
-        echo = threading.Thread(target=_echo, args=(server,), daemon=True)
-        echo.start()
+        thread = threading.Thread(target=echo, args=(server,), daemon=True)
+        thread.start()
         proxy = Proxy(server.getsockname()[1])
         with socket.create_connection((HOST, proxy.port), timeout=5) as client:
             client.sendall(b"hello")
@@ -46,7 +47,7 @@ def test_a_cut_connection_is_reset() -> None:
             assert proxy.cut() == 1
             assert _is_cut(client)
         proxy.close()
-        echo.join(5)
+        thread.join(5)
 
 
 def _is_cut(client: socket.socket) -> bool:
@@ -54,13 +55,3 @@ def _is_cut(client: socket.socket) -> bool:
         return not client.recv(5)
     except ConnectionResetError:
         return True
-
-
-def _echo(server: socket.socket) -> None:
-    connection, _ = server.accept()
-    with connection:
-        try:
-            while data := connection.recv(100):
-                connection.sendall(data)
-        except OSError:
-            return

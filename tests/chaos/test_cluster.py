@@ -11,8 +11,8 @@ from tests.chaos.__main__ import main
 from tests.chaos.chaos import Report, failures
 from tests.chaos.checker import Checked
 from tests.chaos.cluster import leader, properties
+from tests.chaos.echo_server import echo
 from tests.chaos.proxy import HOST, Proxy
-from tests.chaos.test_checker import _echo
 
 
 def test_the_newest_epoch_names_the_leader_of_the_quorum() -> None:
@@ -58,8 +58,8 @@ def test_faults_of_a_cluster_need_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_requests_arrive_whose_answers_do_not() -> None:
     with socket.create_server((HOST, 0)) as server:
-        echo = threading.Thread(target=_echo, args=(server,), daemon=True)
-        echo.start()
+        thread = threading.Thread(target=echo, args=(server,), daemon=True)
+        thread.start()
         proxy = Proxy(server.getsockname()[1])
         with socket.create_connection((HOST, proxy.port), timeout=5) as client:
             with proxy.unanswered():
@@ -70,4 +70,4 @@ def test_requests_arrive_whose_answers_do_not() -> None:
             client.settimeout(5)
             assert client.recv(5) == b"hello"
         proxy.close()
-        echo.join(5)
+        thread.join(5)
