@@ -11,7 +11,7 @@ from faust.types import TP
 
 from agents.health.metrics import WorkerCounts
 from memory.embedding.choice import EmbeddingConfig
-from memory.store.limits import USUAL, RetentionLimits
+from memory.store.limits import USUAL, USUAL_WRITES, RetentionLimits, WriteLimits
 from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
@@ -51,6 +51,8 @@ class WorkerConfig:
     """Days after its last event for which a run's events are kept as rows; 0: always."""
     retention: RetentionLimits = USUAL
     """What the memory worker keeps of events and cases."""
+    writes: WriteLimits = USUAL_WRITES
+    """How many episodes of a writer count for others."""
     weigh_floods: bool = True
     """Whether a user that floods is downweighted, and not only reported in a notice."""
     notices_days: float = 30.0

@@ -25,7 +25,7 @@ from headstart.scrubbing.masking import remember_passwords, remember_secret
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from memory.embedding.choice import EmbeddingConfig, endpoint_problem
-from memory.store.limits import RetentionLimits
+from memory.store.limits import RetentionLimits, WriteLimits
 from processing.config import DEEPEST, LearningConfig, Objectives
 from processing.records.dlq_limits import DlqLimits
 from processing.worker_report import STUCK_AFTER_S
@@ -33,6 +33,7 @@ from settings.connections import brokers_of_config, security_of
 from settings.encryption_settings import EncryptionSettings
 from settings.file import SettingsFile, SettingsFileError, read_file
 from settings.kafka_settings import KafkaSettings
+from settings.quarantine_settings import QuarantineSettings
 from settings.retention_settings import RetentionSettings
 from settings.secret_files import bare_kafka, comes_from_file, secret_files, variable_of
 from settings.variables import misspelt
@@ -66,7 +67,7 @@ class SettingsError(ValueError):
     """A setting has an invalid value; the message names the setting."""
 
 
-class Settings(EncryptionSettings, RetentionSettings, KafkaSettings):
+class Settings(EncryptionSettings, QuarantineSettings, RetentionSettings, KafkaSettings):
     """Every setting; its environment variable is HEADSTART_ and its name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix="HEADSTART_", extra="ignore", frozen=True)
@@ -359,6 +360,13 @@ def embedding_of(settings: Settings) -> EmbeddingConfig:
 def retention_of(settings: Settings) -> RetentionLimits:
     """Return what Postgres keeps of events and cases."""
     return RetentionLimits(settings.retention_days, settings.keep_events, settings.keep_cases)
+
+
+def writes_of(settings: Settings) -> WriteLimits:
+    """Return how many episodes of a writer count for others."""
+    return WriteLimits(
+        settings.user_cases, settings.session_cases, settings.cases_window_s, settings.low_reward
+    )
 
 
 def operators_key(settings: Settings) -> bytes | None:

@@ -156,6 +156,11 @@ METRICS: Final = (
         "memory: time since the last consolidation ended, when last asked; 0: not known",
     ),
     WorkerMetric(
+        "headstart_quarantined_episodes",
+        "gauge",
+        "memory: episodes that count for nobody, when last counted",
+    ),
+    WorkerMetric(
         "headstart_batch_seconds",
         "histogram",
         "applying or storing records, until what follows is published or stored",
@@ -189,6 +194,7 @@ class WorkerCounts:
         self.vectors_missing = self.embedding_failures = self.packed = 0
         self.merged = self.pruned_cases = self.pruned_events = 0
         self.consolidation_age_s = 0.0
+        self.quarantined = 0
         self.policy_runs = self.policy_versions = self.judged = self.forgotten = 0
         self.batch, self.delay = LatencyHistogram(BUCKETS_S), LatencyHistogram(BUCKETS_S)
 
@@ -250,6 +256,7 @@ def values(
         counts.pruned_cases,
         counts.pruned_events,
         counts.consolidation_age_s,
+        counts.quarantined,
         counts.batch,
         counts.delay,
     ]

@@ -6,8 +6,11 @@ its rows are there for the next.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import structlog
 from psycopg import AsyncConnection
 
 from agents.memory.embedding import GuardedEmbedder
@@ -15,9 +18,13 @@ from memory.episodes.assembly import assemble
 from memory.episodes.record import Episode
 from memory.store.conflicts import repeated
 from memory.store.episodes import Key, known_times, store_episodes
+from memory.store.limits import UNLIMITED_WRITES, WriteLimits
 from memory.store.outbox import SQL, TouchedRun, run_events, take_runs, widen
 from memory.store.purges import lock_and_read, not_purged
+from memory.store.quarantine import QuarantineChange, judge_written, quarantined_ids
 from memory.store.vectors import keep_current, put_vectors, texts_of, without_vector
+
+log = structlog.get_logger()
 
 
 class StepResult(NamedTuple):
@@ -30,17 +37,22 @@ class StepResult(NamedTuple):
 
 
 class StepTarget(NamedTuple):
-    """Where a step stores, and with what it embeds; `model` None: vectors cannot be stored."""
+    """Where a step stores, and with what it embeds; `model` None: vectors cannot be stored.
+
+    `writes`: how many episodes of a writer count for others.
+    """
 
     connection: AsyncConnection[Any]
     embedder: GuardedEmbedder
     model: int | None
+    writes: WriteLimits = UNLIMITED_WRITES
 
 
 async def assemble_next(target: StepTarget, limit: int, debounce_s: float) -> StepResult:
     """Take up to `limit` rows and store their episodes. Raises psycopg's errors; nothing is lost.
 
-    The embedder's failure leaves episodes without vectors.
+    Those beyond the limits of their writers are quarantined. The embedder's failure leaves episodes
+    without vectors.
     """
 
     async def step() -> StepResult:
@@ -70,8 +82,20 @@ async def _assemble(target: StepTarget, limit: int, debounce_s: float) -> StepRe
         if events := not_purged(run.tenant, run.workflow_id, found, purges):
             episodes.append(assemble(run.tenant, workflow_type, run.workflow_id, events))
     stored = await store_episodes(connection, episodes, known)
-    missing = await _embed(target, stored.written, known)
+    changes = await judge_written(connection, stored.written, target.writes, known)
+    left_out = await quarantined_ids(connection, stored.written)
+    counting = [each for each in stored.written if (each.tenant, each.id) not in left_out]
+    missing = await _embed(target, counting, known)
+    missing += sum(each.reason is None for each in changes)
+    _say(changes)
     return StepResult(rows, len(stored.written), missing)
+
+
+def _say(changes: Sequence[QuarantineChange]) -> None:
+    """Log what was quarantined, by tenant and reason."""
+    for (tenant, reason), count in Counter((c.tenant, c.reason) for c in changes).items():
+        if reason is not None:
+            log.warning("memory.quarantined", tenant=tenant, reason=reason, episodes=count)
 
 
 def _cover(runs: list[TouchedRun], known: dict[Key, tuple[int, int]]) -> list[TouchedRun]:

@@ -40,6 +40,7 @@ async def run_memory(config: WorkerConfig) -> int:
         retrievals_days=config.retrievals_days,
         pack_after_days=config.pack_after_days,
         limits=config.retention,
+        writes=config.writes,
     )
     health.attach_work(worker, watch, worker.report_more)
     log.info("worker.started", worker=MEMORY, instance=config.instance)

@@ -21,11 +21,12 @@ from agents.memory.filling import VectorFilling
 from agents.memory.maintenance import MemoryMaintenance
 from agents.memory.outbox_watch import OutboxWatch
 from agents.memory.packing import PACK_AFTER_DAYS, RunPacking
+from agents.memory.quarantining import Quarantining
 from agents.memory.training import PolicyTraining
 from agents.memory.upkeep import RETRIEVALS_DAYS, MemoryUpkeep
 from agents.retry_delays import AT_WORK_S, delay_s
 from memory.embedding.interface import EmbeddingUnavailable
-from memory.store.limits import USUAL, RetentionLimits
+from memory.store.limits import UNLIMITED_WRITES, USUAL, RetentionLimits, WriteLimits
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.postgres.encryption.master_keys import EncryptionKeyMissing, UnusableEncryptionKey
@@ -73,6 +74,7 @@ class MemoryWorker:
         retrievals_days: float = RETRIEVALS_DAYS,
         pack_after_days: float = PACK_AFTER_DAYS,
         limits: RetentionLimits = USUAL,
+        writes: WriteLimits = UNLIMITED_WRITES,
     ) -> None:
         self.counts = WorkerCounts()
         self.ready = self._away = False
@@ -82,6 +84,8 @@ class MemoryWorker:
         self._filling: VectorFilling | None = None
         self._training, self._upkeep = PolicyTraining(), MemoryUpkeep(retrievals_days)
         self._packing, self._maintenance = RunPacking(pack_after_days), MemoryMaintenance(limits)
+        self._writes, self._quarantining = writes, Quarantining(writes)
+        self._released = 0
         self._no_vectors = ""
         self._refilled = started()
         self._stopping = asyncio.Event()
@@ -148,9 +152,9 @@ class MemoryWorker:
                 self._no_vectors = str(error)
             else:
                 self._filling = VectorFilling(model)
-                return StepTarget(connection, self._embedder, model.id)
+                return StepTarget(connection, self._embedder, model.id, self._writes)
         log.warning("memory.no_vectors", reason=self._no_vectors)
-        return StepTarget(connection, self._embedder, None)
+        return StepTarget(connection, self._embedder, None, self._writes)
 
     async def _step(self, target: StepTarget) -> bool:
         """Take some rows, or fill in some vectors; return whether there may be more."""
@@ -180,6 +184,7 @@ class MemoryWorker:
             more |= await self._train(target)
             more |= await self._packing.step(target.connection)
             more |= await self._maintenance.step(target.connection)
+            more |= await self._quarantine(target)
         self._counted()
         return more
 
@@ -190,6 +195,13 @@ class MemoryWorker:
             reason = " ".join(str(error).split())[:500]
             log.error("memory.policy_failed", reason=reason)
             return False
+
+    async def _quarantine(self, target: StepTarget) -> bool:
+        more = await self._quarantining.step(target.connection)
+        if self._quarantining.released > self._released and self._filling is not None:
+            self._filling.begin()
+        self._released = self._quarantining.released
+        return more
 
     async def _leave_out(self, target: StepTarget, error: Exception) -> None:
         """Try fewer rows; of one that fails alone, leave out the run."""
@@ -215,6 +227,7 @@ class MemoryWorker:
         done = self._maintenance
         self.counts.merged, self.counts.pruned_cases = done.merged, done.cases
         self.counts.pruned_events, self.counts.consolidation_age_s = done.events, done.age_s
+        self.counts.quarantined = self._quarantining.total
 
     def report_more(self) -> Mapping[str, Any]:
         """Return further fields of the worker's report."""

@@ -18,6 +18,7 @@ from cli.memory.policy import policy
 from cli.memory.profile import app as profile
 from cli.memory.prune import prune
 from cli.memory.purge import purge
+from cli.memory.quarantine import app as quarantine
 from cli.memory.query import query
 from cli.memory.search import search
 from cli.memory.show import show
@@ -45,5 +46,6 @@ app.command("purge")(purge)
 app.command("pack")(pack)
 app.command("consolidate")(consolidate)
 app.command("prune")(prune)
+app.add_typer(quarantine, name="quarantine")
 app.command("query")(query)
 app.add_typer(keys, name="keys")

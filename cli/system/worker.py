@@ -84,7 +84,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
     from agents.config import WorkerConfig
     from agents.worker import run_worker
     from processing.records.dlq_limits import DlqLimits
-    from settings import embedding_of, retention_of, rules_of
+    from settings import embedding_of, retention_of, rules_of, writes_of
 
     config = WorkerConfig(
         kafka=settings.kafka,
@@ -100,6 +100,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         embedding=embedding_of(settings),
         pack_after_days=settings.pack_after_days,
         retention=retention_of(settings),
+        writes=writes_of(settings),
         spans_topic=settings.spans_topic,
         weigh_floods=settings.weigh_floods,
         notices_days=settings.notices_days,

@@ -11,6 +11,7 @@ from math import sqrt
 from typing import Final, NamedTuple
 
 from memory.cases.case import Case
+from memory.cases.writers import independent_count
 
 CLUSTERS: Final = 4
 """Clusters of an evidence set."""
@@ -24,9 +25,9 @@ _QUANTILE: Final = 1.959964
 class CaseCluster(NamedTuple):
     """Cases with the same sequence of tools. `weight`: their share of the votes, 0 to 1.
 
-    `support`: how many runs, `writers`: of how many writers. `confirmed`: of two writers or more,
-    or of the run's own one (`is_confirmed`). `success_rate` with its 95 % interval counts the runs
-    with a known reward; None without any. `contrast`: a failed case.
+    `support`: how many runs, `writers`: of how many independent writers. `confirmed`: of two or
+    more, or of the run's own one (`is_confirmed`). `success_rate` with its 95 % interval counts the
+    runs with a known reward; None without any. `contrast`: a failed case.
     """
 
     sequence: tuple[str, ...]
@@ -77,10 +78,11 @@ def clusters(
 def is_confirmed(writers: Collection[str], writer: str = "") -> bool:
     """Return whether those who took a course suffice for it to be followed.
 
-    Two writers do, or the run's own one (`writer`, "" if unknown). One other alone may be wrong, or
-    may mean harm: its course is only shown, as unconfirmed, and must not lead to speculation.
+    Two independent writers do, or the run's own one (`writer`, "" if unknown). One other alone may
+    be wrong, or may mean harm: its course is only shown, as unconfirmed, and must not lead to
+    speculation.
     """
-    return len(writers) >= CONFIRMING or (bool(writer) and writer in writers)
+    return independent_count(writers) >= CONFIRMING or (bool(writer) and writer in writers)
 
 
 def _cluster(own: Sequence[Case], weight: float, confirmed: bool) -> CaseCluster:
@@ -91,7 +93,7 @@ def _cluster(own: Sequence[Case], weight: float, confirmed: bool) -> CaseCluster
         sequence=own[0].tools,
         weight=weight,
         support=sum(case.support for case in own),
-        writers=len({case.writer for case in own}),
+        writers=independent_count(case.writer for case in own),
         confirmed=confirmed,
         success_rate=successes / runs if runs else None,
         success_interval=wilson_interval(successes, runs) if runs else None,

@@ -17,10 +17,13 @@ import numpy.typing as npt
 
 from headstart.prediction.interface import ToolCall
 from memory.cases.case import Case, call_key
+from memory.cases.writers import independent_count
 from memory.ranking.logistic import OnlineLogistic
 
 NEIGHBOURS: Final = 8
 """Past runs that vote."""
+OF_EACH: Final = 4
+"""Most of them of one other writer: else the newest runs of one would leave no place to others."""
 LEAST_ALIKE: Final = 0.6
 """Share of a run's calls, with arguments, that a past run must have made too."""
 _NEVER: Final = -(1 << 40)
@@ -30,8 +33,6 @@ _FIRST: Final = (0.0, 1.0, 0.0, 0.5, 0.0)
 
 LEAST_WRITERS: Final = 2
 """Independent writers whose runs must have gone on as guessed before they raise a confidence."""
-UNNAMED: Final = "run:"
-"""Writers with this prefix are runs that name nobody: together they count as one writer."""
 
 
 class Vote(NamedTuple):
@@ -124,13 +125,20 @@ class RunSoFar:
         order = np.lexsort((-rows, -self._common[rows]))
         chosen: list[tuple[str, str]] = []
         keys: list[str] = []
+        taken = Counter[str]()
         for row in rows[order]:
             case = self._index.cases[int(row)]
             if self._without and case.task == self._without:
                 continue
+            room = NEIGHBOURS - len(chosen)
+            if case.writer != self._writer:
+                room = min(room, OF_EACH - taken[case.writer])
+            if room <= 0:
+                continue
             after = int(self._places[row]) + 1
             tool = case.calls[after].tool if after < len(case.calls) else ""
-            chosen += [(case.writer, tool)] * min(case.support, NEIGHBOURS - len(chosen))
+            chosen += [(case.writer, tool)] * min(case.support, room)
+            taken[case.writer] += min(case.support, room)
             keys.append(case.key)
             if len(chosen) == NEIGHBOURS:
                 break
@@ -146,8 +154,8 @@ def independent_writers(chosen: Iterable[tuple[str, str]]) -> dict[str, int]:
     """Return how many writers there are for each tool, from pairs of writer and tool."""
     found: dict[str, set[str]] = {}
     for writer, tool in chosen:
-        found.setdefault(tool, set()).add(UNNAMED if writer.startswith(UNNAMED) else writer)
-    return {tool: len(writers) for tool, writers in found.items()}
+        found.setdefault(tool, set()).add(writer)
+    return {tool: independent_count(writers) for tool, writers in found.items()}
 
 
 def guarded(

@@ -1,17 +1,19 @@
 """What past runs add to the confidence of a guess: calibrated votes, or the sources' boost. Pure.
 
-Neither adds a guess or makes a tool eligible, and fewer than two independent writers raise nothing.
+Neither adds a guess or makes a tool eligible, and fewer than two independent writers raise nothing,
+unless there is no other: where all past runs are the user's own, they suffice (`sole_writer`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol, get_args
 
 from headstart.prediction.interface import PastRuns, PredictedCall, ToolCall
 from headstart.speculation.argument_equality import same_arguments
 from memory.cases.case import Case, words
+from memory.cases.writers import AGENT, USER
 from memory.episodes.hashes import id_text
 from memory.ranking.boost import boosted, recent, successes
 from memory.ranking.evidence import (
@@ -27,6 +29,8 @@ from memory.ranking.evidence import (
 
 MOST_CALLS: Final = 64
 """Calls of a run after which past runs are not asked any more, as in `memory evaluate`."""
+SoleWriter = Literal["user", "agent", "none"]
+"""Which writer's own runs suffice where the past runs have no other writer."""
 
 
 class RunShown(NamedTuple):
@@ -76,12 +80,18 @@ class CalibratedVotes:
     learned with its outcome, so the confidence stays calibrated.
     """
 
-    def __init__(self, *, least_writers: int = LEAST_WRITERS) -> None:
+    def __init__(
+        self, *, least_writers: int = LEAST_WRITERS, sole_writer: SoleWriter = "user"
+    ) -> None:
         """Raise `ValueError` for fewer than two writers: one could then steer everybody's guesses.
 
         `least_writers`: independent writers that must speak for a guess to raise its confidence.
+        `sole_writer`: a run's own writer suffices where all past runs are its own. "user": a user;
+        "agent": also an agent whose runs name no user, so that whoever uses it can steer it;
+        "none": nobody.
         """
         self.least_writers = _checked(least_writers)
+        self.sole_writer = _known(sole_writer)
         self.calibrated = CalibratedConfidence()
         self.lock = threading.Lock()
 
@@ -100,6 +110,7 @@ class CalibratedVotes:
 class _VotesOfRun:
     def __init__(self, rule: CalibratedVotes, index: CallIndex, shown: RunShown) -> None:
         self._rule = rule
+        self._least = _least(rule, index, shown)
         self._so_far = RunSoFar(index, shown.writer)
         self._calls = 0
         for call in shown.calls:
@@ -119,9 +130,7 @@ class _VotesOfRun:
         own, tool, calibrated = guess.confidence, guess.tool, self._rule.calibrated
         without = calibrated.confidence(own, tool)
         writers = vote.writers.get(tool, 0)
-        found = guarded(
-            without, calibrated.confidence(own, tool, vote), writers, self._rule.least_writers
-        )
+        found = guarded(without, calibrated.confidence(own, tool, vote), writers, self._least)
         share = vote.share(tool) if vote.runs else None
         past = PastRuns(own, vote.runs, writers, share, _ids(vote.cases))
         return JudgedCall(guess._replace(confidence=found, memory=past), own, vote)
@@ -134,13 +143,16 @@ class SuccessBoost:
     words (Jaccard), the newest first. Measured, it changes nearly nothing.
     """
 
-    def __init__(self, *, least_writers: int = LEAST_WRITERS) -> None:
+    def __init__(
+        self, *, least_writers: int = LEAST_WRITERS, sole_writer: SoleWriter = "user"
+    ) -> None:
         """Raise `ValueError` for fewer than two writers; see `CalibratedVotes`."""
         self.least_writers = _checked(least_writers)
+        self.sole_writer = _known(sole_writer)
 
     def run(self, index: CallIndex, shown: RunShown) -> _BoostOfRun:
         """Begin with what the run has shown so far."""
-        return _BoostOfRun(self.least_writers, index, shown)
+        return _BoostOfRun(_least(self, index, shown), index, shown)
 
     def learn(self, judged: Sequence[JudgedCall], calls: Sequence[ToolCall]) -> None:
         """Learn nothing."""
@@ -191,6 +203,24 @@ def _same(guess: PredictedCall, call: ToolCall) -> bool:
 
 def _ids(keys: Iterable[str]) -> tuple[str, ...]:
     return tuple(id_text(int(key)) for key in keys)
+
+
+def is_sole_writer(index: CallIndex, writer: str, allowed: SoleWriter) -> bool:
+    """Return whether all past runs are of the run's own writer, and it is of an allowed kind."""
+    kinds = {"user": (USER,), "agent": (USER, AGENT), "none": ()}[allowed]
+    return writer.startswith(kinds) and all(case.writer == writer for case in index.cases)
+
+
+def _least(rule: CalibratedVotes | SuccessBoost, index: CallIndex, shown: RunShown) -> int:
+    """Return how many writers must speak for a guess of this run."""
+    alone = is_sole_writer(index, shown.writer, rule.sole_writer)
+    return min(1, rule.least_writers) if alone else rule.least_writers
+
+
+def _known(sole_writer: SoleWriter) -> SoleWriter:
+    if sole_writer not in get_args(SoleWriter):
+        raise ValueError(f"sole_writer must be user, agent or none, not {sole_writer!r:.100}")
+    return sole_writer
 
 
 def _checked(least_writers: int) -> int:

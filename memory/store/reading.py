@@ -62,13 +62,18 @@ async def find_episodes(connection: AsyncConnection[Any], tenant: str, name: str
 
 
 async def all_episodes(
-    connection: AsyncConnection[Any], tenant: str | None = None, since: int = 0
+    connection: AsyncConnection[Any],
+    tenant: str | None = None,
+    since: int = 0,
+    *,
+    quarantined: bool = True,
 ) -> AsyncIterator[list[Episode]]:
     """Yield episodes that ended since a time (Unix ms), in the order of their keys, in lists.
 
     Raises `EncryptionKeyMissing`.
     """
     wanted: dict[str, Any] = {"tenant": tenant, "since": since, "limit": AT_ONCE}
+    wanted["quarantined"] = quarantined
     wanted |= dict.fromkeys(("after_tenant", "after_id", "after_type"), "")
     while True:
         async with (

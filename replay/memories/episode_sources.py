@@ -160,7 +160,9 @@ def store_memory(dsn: str, reading: ReadOptions, store: CaseStore) -> ReadCounts
     async def read() -> AsyncIterator[list[Episode]]:
         async with reading_postgres(dsn) as connection:
             since = reading.range.since or 0
-            async for some in all_episodes(connection, reading.chosen.tenant, since):
+            async for some in all_episodes(
+                connection, reading.chosen.tenant, since, quarantined=False
+            ):
                 yield some
 
     with asyncio.Runner() as runner:

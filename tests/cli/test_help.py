@@ -89,6 +89,8 @@ def test_the_commands() -> None:
         "memory keys list",
         "memory keys rotate",
         "memory keys shred",
+        "memory quarantine list",
+        "memory quarantine release",
         "config set threshold",
         "config set mode",
         "config unset threshold",

@@ -32,7 +32,7 @@ MOST_METHODS, MOST_ATTRIBUTES = 34, 30
 `Thresholds`, whose API is wide, and `BacktestEngine`: give a new one parts instead of more members.
 """
 SETTINGS = "Settings"
-PARTS = ("EncryptionSettings", "KafkaSettings", "RetentionSettings")
+PARTS = ("EncryptionSettings", "KafkaSettings", "QuarantineSettings", "RetentionSettings")
 """Its attributes are the settings, a variable each; its bases, the parts, count on their own."""
 
 

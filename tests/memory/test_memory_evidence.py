@@ -17,10 +17,11 @@ from memory.cases.case import Case
 from memory.cases.episode_case import case_of_episode
 from memory.episodes.hashes import hash64, id_of_text, id_text
 from memory.evaluation.confidence import judged_guesses
+from memory.ranking.evidence import CallIndex
 from memory.retrieval.result import Retrieval
 from memory.speculation.past_cases import PastCases
 from memory.speculation.predictor import MemoryEvidence
-from memory.speculation.rules import CalibratedVotes, SuccessBoost
+from memory.speculation.rules import CalibratedVotes, SuccessBoost, is_sole_writer
 from memory.speculation.stored_calls import stored_call
 from tests.memory.listed_memory import AT, DAY_MS, Stored, episode, played
 from tests.memory.repeated_tasks import BackOffPredictor, offline, repeated
@@ -138,7 +139,9 @@ def test_calls_of_an_earlier_run_of_the_conversation_do_not_count() -> None:
     [
         (("user:a", "user:b"), True),
         (("user:a",) * 8, False),
-        (("user:me",) * 8, False),
+        (("user:me",) * 8, True),  # there is no other
+        (("agent:me",) * 8, False),
+        (tuple(f"session:{n}" for n in range(8)), False),
         (("user:me", "user:a"), True),
         (tuple(f"run:{n}" for n in range(8)), False),
         (("run:1", "user:a"), True),
@@ -148,8 +151,36 @@ def test_two_independent_writers_are_needed(rule: Any, writers: Any, raises: boo
     guess = confidence_after_first(past_of(runs_of(*writers)), rule=rule())
     assert (guess.confidence > 0.6) is raises
     assert guess.memory is not None
-    assert guess.memory.writers == len({w[:4] if w[0] == "r" else w for w in writers})
+    assert guess.memory.writers == len({w[:4] if w[0] in "rs" else w for w in writers})
     assert guess.memory.own_confidence == 0.6
+
+
+@pytest.mark.parametrize("rule", [CalibratedVotes, SuccessBoost])
+@pytest.mark.parametrize(
+    ("writer", "allowed", "suffices"),
+    [
+        ("user:me", "user", True),
+        ("user:me", "agent", True),
+        ("user:me", "none", False),
+        ("agent:me", "agent", True),
+        ("agent:me", "user", False),
+        ("run:1", "agent", False),
+    ],
+)
+def test_a_sole_writer_suffices_as_it_is_allowed(
+    rule: Any, writer: str, allowed: Any, suffices: bool
+) -> None:
+    index = CallIndex()
+    for each in runs_of(*[writer] * 4):
+        index.add(each)
+    assert is_sole_writer(index, writer, allowed) is suffices
+    assert not is_sole_writer(index, "user:other", allowed)
+    index.add(runs_of("user:other")[0])
+    assert not is_sole_writer(index, writer, allowed), "there is another"
+    own = confidence_after_first(past_of(runs_of(*["user:me"] * 4)), rule=rule(sole_writer="none"))
+    assert own.confidence <= 0.6
+    with pytest.raises(ValueError, match="user, agent or none"):
+        rule(sole_writer="me")
 
 
 def test_one_writer_does_not_carry_another_ones_vote() -> None:

@@ -48,6 +48,8 @@ ALL = [
     "0010_tenant_isolation",
     "0011_memory_profiles",
     "0012_consolidation",
+    "0013_encryption",
+    "0014_quarantine",
 ]
 
 OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])

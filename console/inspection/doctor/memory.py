@@ -1,7 +1,8 @@
-"""Checks the memory: its worker, maintenance and vectors, and the keys of encrypted texts."""
+"""Checks the memory: its worker, maintenance, vectors, quarantine and keys of encrypted texts."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 from psycopg import AsyncConnection
@@ -9,6 +10,7 @@ from psycopg import AsyncConnection
 from console.inspection.doctor.findings import OK, WARNING, Finding
 from memory.store.maintenance import OVERDUE_S, last_finished, oldest_packed_s
 from memory.store.outbox import outbox_lag
+from memory.store.quarantine import quarantined_batches
 from memory.store.vectors import SQL
 from sinks.connections import connect_postgres
 from sinks.postgres.encryption.administration import encryption_state
@@ -18,6 +20,7 @@ LATE_S: Final = 60.0
 """Older rows of the outbox mean that the worker is away or falls behind."""
 UNPACKED_S: Final = 7 * 86_400.0
 """Age at which runs are packed, and can be consolidated."""
+_BATCHES: Final = 10_000
 
 
 async def check_memory(dsn: str) -> list[Finding]:
@@ -28,6 +31,7 @@ async def check_memory(dsn: str) -> list[Finding]:
             row = await (await connection.execute(SQL["has_vectors"])).fetchone()
             version = await installed_pgvector(connection)
             late = await _not_consolidated(connection)
+            late += await _quarantined(connection)
             encryption = await encryption_state(connection)
     except Exception:  # Postgres is away, or not migrated: that is found already
         return []
@@ -57,3 +61,21 @@ async def _not_consolidated(connection: AsyncConnection[Any]) -> list[Finding]:
         "(`headstart status`), or run `headstart memory consolidate` and `headstart memory prune`"
     )
     return [Finding("memory", WARNING, f"consolidation has not run {since}", remedy)]
+
+
+async def _quarantined(connection: AsyncConnection[Any]) -> list[Finding]:
+    """Return a finding if episodes are quarantined, with their number by reason."""
+    counts = Counter[str]()
+    writers = set[tuple[str, str | None, str | None]]()
+    for each in await quarantined_batches(connection, limit=_BATCHES):
+        counts[each.reason] += each.episodes
+        writers.add((each.tenant, each.user_id, each.session_id))
+    if not counts:
+        return []
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts.most_common())
+    what = f"{counts.total():,} episodes of {len(writers):,} writers are quarantined ({reasons})"
+    remedy = (
+        "see whose with `headstart memory quarantine list`; if they may count, `headstart memory "
+        "quarantine release`, and raise HEADSTART_USER_CASES or HEADSTART_SESSION_CASES"
+    )
+    return [Finding("memory", WARNING, what, remedy)]

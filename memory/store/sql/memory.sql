@@ -78,6 +78,7 @@ ON CONFLICT (tenant, workflow_id, workflow_type) DO UPDATE SET
     sealed = excluded.sealed,
     -- A run that was merged or pruned stands for itself again: see merging.sql.
     state = CASE old.state WHEN 'quarantined' THEN old.state ELSE 'live' END,
+    quarantine = CASE old.state WHEN 'quarantined' THEN old.quarantine END,
     support = greatest(old.support, 1)
 WHERE excluded.events > old.events OR excluded.events = old.events AND (
         excluded.user_id, excluded.agent_id, excluded.session_id, excluded.started,
@@ -130,7 +131,7 @@ WHERE (%(tenant)s::text IS NULL OR e.tenant = %(tenant)s)
     AND (e.tenant, e.workflow_id, e.workflow_type)
         > (%(after_tenant)s::text, %(after_id)s::text, %(after_type)s::text)
     AND e.ended >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
-    AND e.state <> 'pruned'
+    AND e.state <> 'pruned' AND (%(quarantined)s OR e.state <> 'quarantined')
 ORDER BY e.tenant, e.workflow_id, e.workflow_type
 LIMIT %(limit)s
 
@@ -159,7 +160,8 @@ SELECT count(*) AS episodes, count(DISTINCT tenant) AS tenants, coalesce(sum(eve
     sum(cost_ms) AS total_cost_ms, avg(duration_ms) AS average_duration_ms,
     (extract(epoch FROM min(started)) * 1000)::bigint AS first_at,
     (extract(epoch FROM max(ended)) * 1000)::bigint AS last_at,
-    count(*) FILTER (WHERE state = 'merged') AS merged
+    count(*) FILTER (WHERE state = 'merged') AS merged,
+    count(*) FILTER (WHERE state = 'quarantined') AS quarantined
 FROM episodes WHERE (%(tenant)s::text IS NULL OR tenant = %(tenant)s) AND state <> 'pruned'
 
 -- name: outcomes

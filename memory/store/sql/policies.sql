@@ -1,4 +1,4 @@
--- Versions of ranking policies, and the finished runs that they learn from.
+-- Versions of ranking policies, and the finished runs that they learn from: not from quarantined ones.
 
 -- name: due
 -- The next tenants after a name, and whether enough runs have finished for a new version: the same
@@ -13,6 +13,7 @@ SELECT page.tenant, EXISTS (
     SELECT FROM episodes AS e
     WHERE e.tenant = page.tenant AND e.outcome IS NOT NULL AND memory_has_query(e)
         AND memory_has_calls(e)
+        AND e.state <> 'quarantined'
         AND (e.ended, e.id) > (coalesce(p.ended, timestamptz 'epoch'), coalesce(p.after, 0))
         AND e.ended <= clock_timestamp() - %(settle_s)s * interval '1 second'
     OFFSET coalesce(least(%(most)s, greatest(%(first)s, p.learned / 4)), %(first)s) - 1 LIMIT 1
@@ -44,6 +45,7 @@ FROM memory_policies WHERE tenant = %(tenant)s ORDER BY version DESC LIMIT 1
 -- wait, because others that ended before may still be assembled.
 SELECT (extract(epoch FROM ended) * 1000)::bigint, id FROM episodes AS e
 WHERE tenant = %(tenant)s AND outcome IS NOT NULL AND memory_has_query(e) AND memory_has_calls(e)
+    AND e.state <> 'quarantined'
     AND (ended, id) > (timestamptz 'epoch' + %(ended)s * interval '1 millisecond', %(id)s)
     AND ended <= clock_timestamp() - %(settle_s)s * interval '1 second'
 ORDER BY ended, id OFFSET %(before)s LIMIT 1
@@ -52,6 +54,7 @@ ORDER BY ended, id OFFSET %(before)s LIMIT 1
 -- The workflow types of a version's runs.
 SELECT DISTINCT workflow_type FROM episodes AS e
 WHERE tenant = %(tenant)s AND outcome IS NOT NULL AND memory_has_query(e) AND memory_has_calls(e)
+    AND e.state <> 'quarantined'
     AND (ended, id) > (timestamptz 'epoch' + %(ended)s * interval '1 millisecond', %(id)s)
     AND (ended, id) <= (timestamptz 'epoch' + %(to_ended)s * interval '1 millisecond', %(to_id)s)
 ORDER BY 1
@@ -64,6 +67,7 @@ SELECT e.id, e.workflow_type, e.user_id, e.agent_id, e.session_id, e.workflow_id
 FROM episodes AS e {join}
 WHERE e.tenant = %(tenant)s AND e.outcome IS NOT NULL AND memory_has_query(e)
     AND memory_has_calls(e)
+    AND e.state <> 'quarantined'
     AND (e.ended, e.id) > (timestamptz 'epoch' + %(ended)s * interval '1 millisecond', %(id)s)
     AND (e.ended, e.id)
         <= (timestamptz 'epoch' + %(to_ended)s * interval '1 millisecond', %(to_id)s)

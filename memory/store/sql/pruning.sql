@@ -30,20 +30,21 @@ UPDATE episodes SET trace = NULL, trace_ids = NULL
 WHERE tenant = %(tenant)s AND id = ANY (%(ids)s::bigint[])
 
 -- name: beyond_cases
--- Live episodes beyond the limit of their user and agent. The first of each kind (workflow type,
--- query, tools, outcome) stay before further ones; among these, accepted and rewarded ones, then the
--- newest. Those of the last day stay whatever their number.
+-- Live episodes beyond the limit of their user and agent, and as many quarantined ones. The first of
+-- each kind (workflow type, query, tools, outcome) stay before further ones; among these, accepted and
+-- rewarded ones, then the newest. Those of the last day stay whatever their number.
 SELECT user_id, agent_id, id, packed FROM (
     SELECT *, row_number() OVER (
-        PARTITION BY user_id, agent_id
+        PARTITION BY user_id, agent_id, state
         ORDER BY place, usefulness DESC, reward DESC NULLS LAST, ended DESC, id DESC) AS rank
     FROM (
-        SELECT user_id, agent_id, id, trace IS NOT NULL AS packed, usefulness, reward, ended,
+        SELECT user_id, agent_id, state, id, trace IS NOT NULL AS packed, usefulness, reward, ended,
             row_number() OVER (
-                PARTITION BY user_id, agent_id, workflow_type, query_hash, tools, outcome
+                PARTITION BY user_id, agent_id, state, workflow_type, query_hash, tools, outcome
                 ORDER BY usefulness DESC, reward DESC NULLS LAST, support DESC, ended DESC, id DESC
             ) AS place
-        FROM episodes WHERE tenant = %(tenant)s AND state = 'live' AND user_id <> ''
+        FROM episodes
+        WHERE tenant = %(tenant)s AND state IN ('live', 'quarantined') AND user_id <> ''
     ) AS kinds
 ) AS ranked
 WHERE rank > %(keep_cases)s AND ended < %(before)s
@@ -56,7 +57,8 @@ WHERE tenant = %(tenant)s AND merged_into = ANY (%(ids)s::bigint[])
 
 -- name: prune_packed
 -- Their packed events stay as long as those of others.
-UPDATE episodes SET state = 'pruned', support = 0, query = NULL, query_hash = NULL, context = '{}',
+UPDATE episodes SET state = 'pruned', quarantine = NULL, support = 0, query = NULL,
+    query_hash = NULL, context = '{}',
     first_call = NULL, tools = '{}', calls = NULL, concepts = '{}', domains = '{}',
     agents_used = '{}', insights = '{}', reference_ids = '{}', response = NULL,
     sealed = NULL

@@ -77,7 +77,7 @@ ON CONFLICT (tenant, episode, model) DO UPDATE SET
 SELECT e.tenant, e.id, e.workflow_type, e.outcome, (extract(epoch FROM e.ended) * 1000)::bigint,
     e.query, e.sealed
 FROM episodes AS e
-WHERE memory_has_query(e) AND (e.tenant, e.id) > (%(tenant)s, %(id)s)
+WHERE memory_has_query(e) AND e.state <> 'quarantined' AND (e.tenant, e.id) > (%(tenant)s, %(id)s)
     AND NOT EXISTS (
         SELECT FROM episode_vectors AS v
         WHERE v.tenant = e.tenant AND v.episode = e.id AND v.model = %(model)s
@@ -92,4 +92,4 @@ SELECT count(*) FILTER (WHERE NOT EXISTS (
         SELECT FROM episode_vectors AS v
         WHERE v.tenant = e.tenant AND v.episode = e.id AND v.model = %(model)s
     )), count(*)
-FROM episodes AS e WHERE memory_has_query(e)
+FROM episodes AS e WHERE memory_has_query(e) AND e.state <> 'quarantined'

@@ -171,3 +171,10 @@ SELECT coalesce(has_table_privilege(
 -- Wrapped keys: without the master key they open nothing.
 GRANT SELECT, INSERT ON tenant_keys TO headstart_sink, headstart_worker;
 GRANT SELECT ON tenant_keys TO headstart_reader
+
+-- name: quarantine_granted
+SELECT has_table_privilege('headstart_worker', 'notices', 'SELECT')
+
+-- name: grant_quarantine
+-- Notices of floods are a reason for it.
+GRANT SELECT ON notices TO headstart_worker

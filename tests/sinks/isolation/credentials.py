@@ -24,7 +24,7 @@ ALLOWED: Final[dict[str, tuple[set[str], set[str], set[str]]]] = {
     #                          sink            worker                 reader
     "episodic_events":        (STORES,         READS | {"delete"},    READS),
     "threshold_history":      (STORES,         NONE,                  READS),
-    "notices":                (CHANGES,        NONE,                  READS),
+    "notices":                (CHANGES,        READS,                 READS),
     "context_watch":          (CHANGES,        NONE,                  NONE),
     "sink_offsets":           (READS | ADDS | {"update"}, NONE,       NONE),
     "schema_migrations":      (READS,          READS,                 NONE),

@@ -19,6 +19,7 @@ ALL_TENANTS: Final = {
     "policies.sql due": "the memory worker goes through all tenants; joined by each one's name",
     "merging.sql next_tenant": "the maintenance goes through all tenants; the name of the next",
     "merging.sql oldest_cold": "the age of the oldest packed run, of all tenants together",
+    "quarantine.sql count": "how many episodes are quarantined, of all tenants together",
     "bench/support/merged_storage.py": "a sum of bytes over all rows",
     "policies.sql judged_tenants": "the names of tenants with new judgements, for the worker",
     "policies.sql forget_retrievals": "old retrievals of all tenants are deleted",
@@ -38,7 +39,7 @@ IF_NAMED: Final = {
     "memory.sql fill_outbox", "memory.sql episodes", "memory.sql totals", "memory.sql outcomes",
     "memory.sql concepts", "memory.sql domains", "memory.sql tools", "memory.sql agents",
     "archive.sql archived", "archive.sql count_archived", "archive.sql partly_archived",
-    "merging.sql outlook",
+    "merging.sql outlook", "quarantine.sql batches",
     "notices.sql newest", "packing.sql candidates", "packing.sql outlook", "purges.sql purges",
     "encryption.sql listed",
 }  # fmt: skip
