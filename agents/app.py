@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Final
 
 import faust
+import psycopg
 import structlog
 from aiokafka.errors import IllegalStateError
 from faust.tables.manager import TableManager
@@ -33,6 +34,9 @@ from agents.retry_delays import AT_WORK_S, delay_s
 from topics.kafka.asking_again import passes
 
 log = structlog.get_logger()
+
+_CONNECTION_LOST: Final = (psycopg.OperationalError, psycopg.InterfaceError)
+"""Of a connection to Postgres that was open; another one is opened then."""
 
 
 SHUTDOWN_TIMEOUT_S: Final = 9.0
@@ -176,7 +180,9 @@ async def _are_prepared(app: Any, delays: Sequence[float] = AT_WORK_S) -> bool:
             log.info("assignment.superseded", reason=str(error))
             return False
         except Exception as error:
-            if not passes(error):  # Faust would stop, slowly, and exit with 0
+            if not (
+                passes(error) or isinstance(error, _CONNECTION_LOST)
+            ):  # Faust would stop, slowly, and exit with 0
                 exit_fatally("positions", error)
             retry_s = delay_s(delays, attempt)
             log.warning("positions.retrying", reason=str(error) or repr(error), retry_s=retry_s)

@@ -69,13 +69,16 @@ class TransactionWriter:
         """Whether a batch waits for Postgres."""
 
     async def next_offsets(self) -> Mapping[int, int]:
-        """Return by partition where the last transaction ended. Raises `PostgresUnreachable`."""
+        """Return by partition where the last transaction ended.
+
+        Raises `PostgresUnreachable`, and psycopg's `OperationalError` and `InterfaceError`.
+        """
         try:
             sink = await self._open()
             return await sink.next_offsets(self._spec.topic, self._epoch.number)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except (psycopg.OperationalError, psycopg.InterfaceError):
             await self.close()
-            raise PostgresUnreachable(self._postgres, error) from error
+            raise
 
     async def store(
         self, unpacked: SinkBatch, offsets: Mapping[int, int], on_refused: OnRefused

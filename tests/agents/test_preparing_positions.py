@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 from aiokafka.errors import IllegalStateError, KafkaTimeoutError, NodeNotReadyError
 
@@ -48,7 +49,8 @@ def _ending(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_partitions_are_opened_again_while_a_broker_is_away() -> None:
     away = BrokerUnreachable("a:1", NodeNotReadyError())
-    app = FakeApp(away, NodeNotReadyError(), KafkaTimeoutError(), TimeoutError())
+    lost = psycopg.OperationalError("the connection is closed")
+    app = FakeApp(away, NodeNotReadyError(), KafkaTimeoutError(), TimeoutError(), lost)
     assert prepared(app)
     assert not app.errors
 
