@@ -269,7 +269,7 @@ class Supervisor:
         return {worker.name: worker.child.pid for worker in self._workers}
 
     def stop(self) -> None:
-        """Stop every worker; takes under 8 s."""
+        """Stop every worker; takes under 7 s unless the machine is busy."""
         self._group.close()
         self._workers.clear()
 

@@ -15,7 +15,9 @@ from deploy.local.errors import StackError
 
 _ASK_SECONDS = 5.0
 _INSIST_SECONDS = 1.2
-_KILL_SECONDS = 1.0
+_KILL_SECONDS = 10.0
+"""Until a killed process is gone: at once, unless the machine is busy. One that is still there
+would keep its data directory, and be forgotten while it runs."""
 _TAIL_BYTES = 16_384
 _TAIL_LINES = 6
 _DISK_FULL = re.compile("No space left on device|Disk quota exceeded", re.IGNORECASE)
@@ -125,7 +127,10 @@ class Child:
 
 
 def end_all(children: Sequence[Child]) -> None:
-    """Send all children `ask`, then `insist`, then SIGKILL, in order; takes under 8 s."""
+    """Send all children `ask`, then `insist`, then SIGKILL, in order.
+
+    Takes under 7 s, and up to 10 s more where the kernel is slow to end a killed process.
+    """
     for child in children:
         child.send(child.ending.ask)
     _wait_all(children, _ASK_SECONDS)

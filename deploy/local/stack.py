@@ -73,7 +73,7 @@ class Stack:
             raise
 
     def stop(self) -> None:
-        """Stop every child; takes under 8 s. Does nothing if none runs."""
+        """Stop every child, if any runs; takes under 7 s unless the machine is busy."""
         if self._owner != os.getpid():  # not started, or forked from the owner
             return
         self._addresses = None
