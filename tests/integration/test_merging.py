@@ -153,7 +153,7 @@ def merge_and_kill(system: System, tenants: list[str], events: list[Event]) -> i
     emitter = Emitter(kafka)
     for event in events:
         emitter.emit(event)
-    emitter.close()
+    emitter.close(PATIENCE_S)
     pid = supervisor.pids["thresholds"]
     kill_in_mid_merge(sizes, tenants[0].rpartition("-")[0], pid)
     left = asyncio.run(sent_defaults(kafka, begin, set(tenants)))

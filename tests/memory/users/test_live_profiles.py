@@ -55,7 +55,7 @@ def test_a_run_is_given_the_own_cases_that_the_profile_lets_through(
     stored.set = {} if profile is None else {"ann": [profile]}
     past = past_of_stored(stored)
     assert most_votes(past, case, "ann", agent) == votes
-    assert most_votes(past, case, "eve", agent) == 8, "others are given ann's cases"
+    assert most_votes(past, case, "eve", agent) == 5, "others are given four of ann's, and bob's"
 
 
 def test_a_user_whose_memory_is_off_is_given_no_case_and_told_so() -> None:
