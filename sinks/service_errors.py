@@ -17,7 +17,7 @@ from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from headstart.arguments.checks import HIGHEST_PORT
 from headstart.connections.certificate_validity import is_expired
-from headstart.connections.redis_clients import SCHEMES
+from headstart.connections.redis_urls import SCHEMES
 from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import needs_encoding
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headstart.arguments.checks import HIGHEST_PORT
-from headstart.connections.redis_clients import SCHEMES
+from headstart.connections.redis_urls import SCHEMES
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 EMBEDDED: Final = "embedded"

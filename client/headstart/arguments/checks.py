@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from headstart.connections.redis_clients import connect, is_sentinel_url
+from headstart.connections.redis_urls import is_sentinel_url
 
 _HOST: Final = r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.%a-z]+\])"
 _BROKER: Final = re.compile(rf"\s*{_HOST}(?::([0-9]{{1,5}}))?\s*")
@@ -130,6 +130,8 @@ def _is_redis_url(url: str) -> bool:
 def _can_connect(url: str) -> bool:
     """Return whether redis-py accepts the URL's options, without connecting."""
     import redis
+
+    from headstart.connections.redis_clients import connect
 
     try:
         connect(url).connection_pool.make_connection()

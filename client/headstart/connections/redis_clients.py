@@ -1,31 +1,25 @@
 """Makes Redis clients from URLs: of one server, or of the primary that Sentinels name.
 
-    redis+sentinel://USER:PASSWORD@SENTINEL:26379,SENTINEL:26379/NAME/DATABASE
-
-`rediss+sentinel://` uses TLS for Sentinels and servers. User, password and the options after `?`
-are the servers', as in redis-py's URLs; `sentinel_username` and `sentinel_password` the Sentinels'.
-A client asks the Sentinels whenever it connects, and so finds a new primary.
+A client asks the Sentinels whenever it connects, and so finds a new primary. Forms of URLs:
+`headstart.connections.redis_urls`.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    import redis
-    import redis.asyncio
+from redis import Redis, sentinel
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio import sentinel as async_sentinel
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.connection import parse_url
+from redis.retry import Retry
+
+from headstart.connections.redis_urls import SENTINEL_URL, is_sentinel_url
 
 SENTINEL_PORT: Final = 26379
-_PLAIN: Final = ("redis://", "rediss://", "unix://")
-_SENTINEL: Final = ("redis+sentinel://", "rediss+sentinel://")
-SCHEMES: Final = (*_PLAIN, *_SENTINEL)
-"""The beginnings of Redis URLs, in lower case."""
-_URL: Final = re.compile(
-    r"(?P<scheme>rediss?)\+sentinel://(?:(?P<login>[^/?#]*)@)?(?P<hosts>[^/?#@]+)"
-    r"/(?P<name>[^/?#]+)(?:/(?P<database>[0-9]*))?(?:\?(?P<query>[^#]*))?"
-)
 _HOST: Final = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:\s]+))(?::(?P<port>[0-9]{1,5}))?"
 )
@@ -52,30 +46,15 @@ class SentinelAddress(NamedTuple):
         return {**tls, **limits, **self.login, "retry": retry}
 
 
-def is_sentinel_url(url: str) -> bool:
-    """Return whether a URL names Sentinels."""
-    return url.lower().startswith(_SENTINEL)
-
-
-def sentinel_servers(url: str) -> str | None:
-    """Return `host:port,host:port/name/database` of a Sentinel URL; None if it cannot be parsed."""
-    found = _URL.fullmatch(url)
-    if found is None:
-        return None
-    return "/".join(filter(None, (found["hosts"], found["name"], found["database"])))
-
-
 def sentinel_address(url: str) -> SentinelAddress:
     """Return the parts of a Sentinel URL. Raises `ValueError`, without repeating the URL."""
-    import redis.connection
-
-    found = _URL.fullmatch(url)
+    found = SENTINEL_URL.fullmatch(url)
     hosts = [_HOST.fullmatch(each) for each in found["hosts"].split(",")] if found else []
     if found is None or not all(hosts):
         raise ValueError("not redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE")
     login = f"{found['login']}@" if found["login"] else ""
     query = f"?{found['query']}" if found["query"] else ""
-    parse: Any = redis.connection.parse_url
+    parse: Any = parse_url
     options: dict[str, Any] = parse(
         f"{found['scheme']}://{login}server/{found['database'] or ''}{query}"
     )
@@ -93,72 +72,49 @@ def sentinel_address(url: str) -> SentinelAddress:
     return SentinelAddress(sentinels, found["name"], options, of_sentinels)
 
 
-def connect(url: str, *, single_connection_client: bool = False, **options: Any) -> redis.Redis:
+def connect(url: str, *, single_connection_client: bool = False, **options: Any) -> Redis:
     """Return a client that connects on its first command. `options`: redis-py's, of connections.
 
     Raises `ValueError` or `TypeError` if the URL cannot be used.
     """
-    import redis
-    import redis.sentinel
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
     if not is_sentinel_url(url):
-        return redis.Redis.from_url(
-            url, single_connection_client=single_connection_client, **options
-        )
-    at = sentinel_address(url)
-    make: Any = redis.sentinel.Sentinel
-    sentinels = make(
-        at.sentinels, sentinel_kwargs=at.sentinel_options(options, Retry(NoBackoff(), 0))
-    )
-    kind = _closing(redis.sentinel.SentinelConnectionPool)
-    pool = kind(at.name, sentinels, **{**options, **at.options})
-    client = redis.Redis(connection_pool=pool, single_connection_client=single_connection_client)
+        return Redis.from_url(url, single_connection_client=single_connection_client, **options)
+    pool = _pool(url, options, sentinel.Sentinel, _Pool, Retry(NoBackoff(), 0))
+    client = Redis(connection_pool=pool, single_connection_client=single_connection_client)
     client.auto_close_connection_pool = True
     return client
 
 
-def connect_async(url: str, **options: Any) -> redis.asyncio.Redis:
+def connect_async(url: str, **options: Any) -> AsyncRedis:
     """Return an asyncio client; see `connect`."""
-    import redis.asyncio
-    import redis.asyncio.sentinel
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-
     if not is_sentinel_url(url):
-        return redis.asyncio.Redis.from_url(url, **options)
+        return AsyncRedis.from_url(url, **options)
+    retry = AsyncRetry(NoBackoff(), 0)
+    return AsyncRedis.from_pool(_pool(url, options, async_sentinel.Sentinel, _AsyncPool, retry))
+
+
+def _pool(url: str, options: dict[str, Any], sentinels: Any, pool: Any, retry: Any) -> Any:
+    """Return a pool of connections to the primary; the kinds of both are for threads or asyncio."""
     at = sentinel_address(url)
-    make: Any = redis.asyncio.sentinel.Sentinel
-    sentinels = make(
-        at.sentinels, sentinel_kwargs=at.sentinel_options(options, Retry(NoBackoff(), 0))
-    )
-    kind = _closing_async(redis.asyncio.sentinel.SentinelConnectionPool)
-    pool = kind(at.name, sentinels, **{**options, **at.options})
-    return redis.asyncio.Redis.from_pool(pool)
+    asked = sentinels(at.sentinels, sentinel_kwargs=at.sentinel_options(options, retry))
+    return pool(at.name, asked, **{**options, **at.options})
 
 
-@cache
-def _closing(kind: Any) -> Any:
-    """Return a kind of pool that also closes its connections to Sentinels when it is closed."""
+class _Pool(sentinel.SentinelConnectionPool):
+    """Also closes its connections to Sentinels when it is closed."""
 
-    class Closing(kind):  # type: ignore[misc]
-        def disconnect(self, inuse_connections: bool = True) -> None:
-            super().disconnect(inuse_connections)
-            if inuse_connections:
-                for each in self.sentinel_manager.sentinels:
-                    each.close()
-
-    return Closing
+    def disconnect(self, inuse_connections: bool = True) -> None:
+        super().disconnect(inuse_connections)
+        if inuse_connections:
+            for each in self.sentinel_manager.sentinels:
+                each.close()
 
 
-@cache
-def _closing_async(kind: Any) -> Any:
-    class Closing(kind):  # type: ignore[misc]
-        async def disconnect(self, inuse_connections: bool = True) -> None:
-            await super().disconnect(inuse_connections)
-            if inuse_connections:
-                for each in self.sentinel_manager.sentinels:
-                    await each.aclose()
+class _AsyncPool(async_sentinel.SentinelConnectionPool):
+    """Also closes its connections to Sentinels when it is closed."""
 
-    return Closing
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        await super().disconnect(inuse_connections)
+        if inuse_connections:
+            for each in self.sentinel_manager.sentinels:
+                await each.aclose()

@@ -21,7 +21,7 @@ from headstart.arguments import checks
 from headstart.arguments.checks import InvalidArgument, function, identifier, number, refuse_unknown
 from headstart.arguments.names import misnamed, refuse_nested
 from headstart.arguments.options import names_in
-from headstart.connections.redis_clients import SCHEMES, is_sentinel_url, sentinel_servers
+from headstart.connections.redis_urls import SCHEMES, is_sentinel_url, sentinel_servers
 from headstart.events.schema import MAX_IDENTIFIER
 from headstart.keys import DEFAULT_LEVELS, level_value
 from headstart.scrubbing.masking import masked, needs_encoding

@@ -52,7 +52,7 @@ class Thresholds(BaseReader):
 
     Args:
         redis_url: `redis://`, `rediss://` or `unix://` URL, or `redis+sentinel://` (see
-            `headstart.connections.redis_clients`).
+            `headstart.connections.redis_urls`).
         levels: Keys that refine a workflow type, coarse to fine; the same as in the service
             (default `("domain", "user_id")`).
         timeout_s: Seconds that each wait for Redis may take (default 0.05).
