@@ -180,10 +180,8 @@ async def _are_prepared(app: Any, delays: Sequence[float] = AT_WORK_S) -> bool:
             log.info("assignment.superseded", reason=str(error))
             return False
         except Exception as error:
-            if not (
-                passes(error) or isinstance(error, _CONNECTION_LOST)
-            ):  # Faust would stop, slowly, and exit with 0
-                exit_fatally("positions", error)
+            if not (passes(error) or isinstance(error, _CONNECTION_LOST)):
+                exit_fatally("positions", error)  # Faust would stop, slowly, and exit with 0
             retry_s = delay_s(delays, attempt)
             log.warning("positions.retrying", reason=str(error) or repr(error), retry_s=retry_s)
         await asyncio.sleep(retry_s)

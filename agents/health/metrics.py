@@ -158,7 +158,7 @@ METRICS: Final = (
     WorkerMetric(
         "headstart_quarantined_episodes",
         "gauge",
-        "memory: episodes that count for nobody, when last counted",
+        "memory: quarantined episodes, when last counted",
     ),
     WorkerMetric(
         "headstart_batch_seconds",

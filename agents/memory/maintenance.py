@@ -13,6 +13,7 @@ from typing import Any, Final
 import structlog
 from psycopg import AsyncConnection, errors
 
+from agents.memory.busy_rows import BUSY, reason_of
 from memory.store.limits import RetentionLimits
 from memory.store.maintenance import EVERY_S, last_finished, note_finished
 from memory.store.merging import ConsolidationSweep
@@ -24,9 +25,7 @@ FIRST_S: Final = 900.0
 """Time after the start of the worker: cold runs are packed before."""
 CHECK_S: Final = 600.0
 """How often the database is asked whether the maintenance is due."""
-_BUSY: Final = (
-    errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable
-)  # fmt: skip
+_BUSY: Final = (*BUSY, errors.LockNotAvailable)
 """Other work is done on the same rows, or a long query reads a partition: tried again later."""
 
 
@@ -58,7 +57,7 @@ class MemoryMaintenance:
         try:
             more = await self._advance(sweep, connection)
         except _BUSY as error:
-            log.warning("memory.maintenance_postponed", reason=" ".join(str(error).split())[:500])
+            log.warning("memory.maintenance_postponed", reason=reason_of(error))
             self._sweep = None
             return False
         if not more:

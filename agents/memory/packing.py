@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection
 
+from agents.memory.busy_rows import BUSY, reason_of
 from sinks.postgres.packing.sweep import PackSweep
 from sinks.postgres.packing.writing import RowsChanged
 
@@ -19,7 +20,7 @@ FIRST_S: Final = 600.0
 """Time after the start of the worker: a backlog, and what a restart is for, go first."""
 EVERY_S: Final = 3_600.0
 _DAY_S: Final = 86_400.0
-_BUSY: Final = (errors.DeadlockDetected, errors.SerializationFailure, RowsChanged)
+_BUSY: Final = (*BUSY, RowsChanged)
 """Other work is done on the same rows: the next sweep packs what is left."""
 
 
@@ -49,7 +50,7 @@ class RunPacking:
         try:
             more = await sweep.step(connection)
         except _BUSY as error:
-            log.warning("memory.pack_postponed", reason=" ".join(str(error).split())[:500])
+            log.warning("memory.pack_postponed", reason=reason_of(error))
             more = False
         self.runs += sweep.runs - before
         if not more:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection
 
+from agents.memory.busy_rows import BUSY, reason_of
 from memory.store.limits import WriteLimits
 from memory.store.quarantine import QuarantineSweep, count_quarantined
 
@@ -19,8 +20,6 @@ FIRST_S: Final = 300.0
 EVERY_S: Final = 3_600.0
 COUNT_S: Final = 60.0
 """How often quarantined episodes are counted."""
-_BUSY: Final = (errors.DeadlockDetected, errors.SerializationFailure)
-"""Other work is done on the same rows: the next sweep judges them."""
 
 
 class Quarantining:
@@ -51,8 +50,8 @@ class Quarantining:
         sweep = self._sweep = self._sweep or QuarantineSweep(self._limits)
         try:
             more = await sweep.step(connection)
-        except _BUSY as error:
-            log.warning("memory.quarantine_postponed", reason=" ".join(str(error).split())[:500])
+        except BUSY as error:
+            log.warning("memory.quarantine_postponed", reason=reason_of(error))
             more = False
         if not more:
             self._end(sweep)

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection
 
+from agents.memory.busy_rows import BUSY
 from memory.retrieval.journal import apply_judgements
 from memory.store.policies import forget_retrievals, judged_tenants
 
@@ -21,8 +22,6 @@ FORGET_ROWS: Final = 5_000
 _OVERLAP_S: Final = 120.0
 """Judgements that were committed after a younger one was applied are looked at again."""
 _ALL_S: Final = 10 * 365 * 86_400.0
-_BUSY: Final = (errors.DeadlockDetected, errors.SerializationFailure)
-"""Another worker updates the same episodes: the next round applies what is left."""
 
 
 class MemoryUpkeep:
@@ -64,5 +63,5 @@ class MemoryUpkeep:
     async def _judge(self, connection: AsyncConnection[Any], tenant: str) -> None:
         try:
             self.judged += await apply_judgements(connection, tenant)
-        except _BUSY:
+        except BUSY:
             self._judged_to = self._judge_at = float("-inf")

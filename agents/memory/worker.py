@@ -16,6 +16,7 @@ from psycopg import AsyncConnection, errors
 
 from agents.health.metrics import WorkerCounts, started
 from agents.memory.assembling import StepTarget, assemble_next, drop_next
+from agents.memory.busy_rows import reason_of
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
 from agents.memory.maintenance import MemoryMaintenance
@@ -192,8 +193,7 @@ class MemoryWorker:
         try:
             return await self._training.step(target)
         except _BAD as error:
-            reason = " ".join(str(error).split())[:500]
-            log.error("memory.policy_failed", reason=reason)
+            log.error("memory.policy_failed", reason=reason_of(error))
             return False
 
     async def _quarantine(self, target: StepTarget) -> bool:
@@ -213,7 +213,7 @@ class MemoryWorker:
             self.counts.dead_letters += 1
             log.error(
                 "memory.run_refused", tenant=run.tenant, workflow_id=run.workflow_id,
-                reason=" ".join(str(error).split())[:500],
+                reason=reason_of(error),
             )  # fmt: skip
 
     def _counted(self) -> None:
