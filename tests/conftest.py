@@ -14,6 +14,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from kernels.loader import load
 from processing.kernel_handle import kernels
 from sinks.postgres.migrate import migrate
 from tests.databases import made_database
+from tests.sentinels import Sentinels
 from topics.epoch import Epoch
 
 # The only profile: no deadline, because a busy machine is no failure of a law.
@@ -131,6 +133,17 @@ def postgres_dsn(addresses: Addresses) -> str:
 @pytest.fixture(scope="session")
 def redis_url(addresses: Addresses) -> str:
     return addresses.redis
+
+
+@pytest.fixture
+def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
+    """A primary and a replica of Redis, and a Sentinel that names the primary."""
+    made = Sentinels(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import redis
 
 from deploy.local.wheels import folder
+from tests.client.redis_server import free_port
 from tests.patience import until
 
 NAME = "headstart-primary"
@@ -24,18 +24,12 @@ sentinel failover-timeout {name} 3000
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 class Sentinels:
     """Two servers and one Sentinel. `url`: what clients are given."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._ports = [_free_port() for _ in range(3)]
+        self._ports = [free_port() for _ in range(3)]
         self._processes: list[subprocess.Popen[bytes]] = []
         password, of_sentinel = (each.replace(" ", "%20") for each in (_PASSWORD, _OF_SENTINEL))
         self.url = (

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
 from tests.chaos.checker import _oracle, _whole_lines
-from tests.chaos.echo_server import echo
-from tests.chaos.proxy import HOST, Proxy
+from tests.chaos.echo_server import proxied_echo
+from tests.chaos.proxy import HOST
 
 
 def done(workflow: str, **more: Any) -> dict[str, Any]:
@@ -37,17 +36,14 @@ def test_the_line_that_a_kill_cut_is_no_id(tmp_path: Path) -> None:
 
 
 def test_a_cut_connection_is_reset() -> None:
-    with socket.create_server((HOST, 0)) as server:
-        thread = threading.Thread(target=echo, args=(server,), daemon=True)
-        thread.start()
-        proxy = Proxy(server.getsockname()[1])
-        with socket.create_connection((HOST, proxy.port), timeout=5) as client:
-            client.sendall(b"hello")
-            assert client.recv(5) == b"hello"
-            assert proxy.cut() == 1
-            assert _is_cut(client)
-        proxy.close()
-        thread.join(5)
+    with (
+        proxied_echo() as proxy,
+        socket.create_connection((HOST, proxy.port), timeout=5) as client,
+    ):
+        client.sendall(b"hello")
+        assert client.recv(5) == b"hello"
+        assert proxy.cut() == 1
+        assert _is_cut(client)
 
 
 def _is_cut(client: socket.socket) -> bool:

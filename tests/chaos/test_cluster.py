@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 
 import pytest
 
@@ -11,8 +10,8 @@ from tests.chaos.__main__ import main
 from tests.chaos.chaos import Report, failures
 from tests.chaos.checker import Checked
 from tests.chaos.cluster import leader, properties
-from tests.chaos.echo_server import echo
-from tests.chaos.proxy import HOST, Proxy
+from tests.chaos.echo_server import proxied_echo
+from tests.chaos.proxy import HOST
 
 
 def test_the_newest_epoch_names_the_leader_of_the_quorum() -> None:
@@ -57,17 +56,14 @@ def test_faults_of_a_cluster_need_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_requests_arrive_whose_answers_do_not() -> None:
-    with socket.create_server((HOST, 0)) as server:
-        thread = threading.Thread(target=echo, args=(server,), daemon=True)
-        thread.start()
-        proxy = Proxy(server.getsockname()[1])
-        with socket.create_connection((HOST, proxy.port), timeout=5) as client:
-            with proxy.unanswered():
-                client.sendall(b"hello")
-                client.settimeout(0.2)
-                with pytest.raises(TimeoutError):
-                    client.recv(5)
-            client.settimeout(5)
-            assert client.recv(5) == b"hello"
-        proxy.close()
-        thread.join(5)
+    with (
+        proxied_echo() as proxy,
+        socket.create_connection((HOST, proxy.port), timeout=5) as client,
+    ):
+        with proxy.unanswered():
+            client.sendall(b"hello")
+            client.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                client.recv(5)
+        client.settimeout(5)
+        assert client.recv(5) == b"hello"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,16 +18,6 @@ from tests.sentinels import NAME, Sentinels
 from topics.schema.json_schema import PublishedThreshold
 
 PATH = "workflow_type=refund"
-
-
-@pytest.fixture
-def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
-    made = Sentinels(tmp_path)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 def publish(url: str, speculate: float, offset: int) -> None:

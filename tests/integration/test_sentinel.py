@@ -22,16 +22,6 @@ OUTCOMES = 5
 
 
 @pytest.fixture
-def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
-    made = Sentinels(tmp_path)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
-
-
-@pytest.fixture
 def own(broker: str, sentinels: Sentinels, messages: list[str], tmp_path: Path) -> Iterator[System]:
     config = StackConfig(data=tmp_path / "own", kafka=broker, redis=sentinels.url)
     with System(config, partitions=2, echo=messages.append) as running:

@@ -79,7 +79,7 @@ def test_others_in_the_day_before_are_what_it_is_compared_with(migrated: str) ->
 
 
 def test_users_feedback_that_rejects_successes_makes_it_one(migrated: str) -> None:
-    """Whoever poisons the memory reports success; users who were misled say otherwise."""
+    """A poisoned memory reports success; misled users say otherwise."""
     assembled(migrated, LIMITS, *others(), *flood("success"))
     assert reasons(migrated) == {}
     ends = [each for each in flood("success") if each["event_type"] == "workflow_complete"]

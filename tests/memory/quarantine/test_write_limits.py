@@ -1,4 +1,4 @@
-"""Episodes beyond the rate of their user or session count for nobody, and are lost to nobody."""
+"""Episodes beyond the rate of their user or session are left out, and none is deleted."""
 
 from __future__ import annotations
 
