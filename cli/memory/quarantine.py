@@ -1,4 +1,4 @@
-"""`headstart memory quarantine`: episodes that count for nobody, and their release."""
+"""`headstart memory quarantine`: quarantined episodes, and their release."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ class CalibratedVotes:
 
         `least_writers`: independent writers that must speak for a guess to raise its confidence.
         `sole_writer`: a run's own writer suffices where all past runs are its own. "user": a user;
-        "agent": also an agent whose runs name no user, so that whoever uses it can steer it;
-        "none": nobody.
+        "agent": also an agent whose runs name no user, so that any user of it can steer it;
+        "none": no writer.
         """
         self.least_writers = _checked(least_writers)
         self.sole_writer = _known(sole_writer)

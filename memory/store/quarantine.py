@@ -1,6 +1,6 @@
 """Quarantines episodes of writers beyond the limits, and of floods of low reward.
 
-A quarantined episode counts for nobody: it is not searched, is no evidence, and has no vector. It
+A quarantined episode is left out: it is not searched, is no evidence, and has no vector. It
 stays in its user's list and export, and is purged as any other. What is quarantined is a function
 of the stored rows; events are never refused. Rows that two workers store at once may miss each
 other: the next `QuarantineSweep` judges them together.

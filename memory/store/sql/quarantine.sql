@@ -1,4 +1,4 @@
--- Quarantine: which episodes count for nobody, as a function of the stored rows.
+-- Quarantine: which episodes are left out, as a function of the stored rows.
 
 -- name: judge
 -- Judges runs (`runs`: `touched` or `of_tenant`), and returns those whose state changes. Of each user

@@ -2,7 +2,7 @@
 
 A value is replaced by a text, so every other part of an event stays as it is, also when the event
 is packed, unpacked or exported. A value that looks sealed and was not sealed by a key of its tenant
-for this field of this event stays as it is: it is somebody's text.
+for this field of this event stays as it is: it is a text of its writer.
 """
 
 from __future__ import annotations
