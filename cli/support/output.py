@@ -63,7 +63,8 @@ def put(line: object) -> None:
     print(one_line(line), flush=True)
 
 
-_tables_go_to_stderr = False
+_stdout_of_a_file: TextIO | None = None
+"""The stream that an output file of the command was given as `-`."""
 
 
 def claim_outputs(
@@ -88,8 +89,8 @@ def claim_outputs(
         if any(same_output(each, other) for other in given[:number]):
             raise typer.BadParameter(f"{each} is given for two outputs")
         check_output(each, [each for each in inputs if each is not None])
-    global _tables_go_to_stderr  # noqa: PLW0603 - one process prints one command's tables
-    _tables_go_to_stderr = bool(on_stdout)
+    global _stdout_of_a_file  # noqa: PLW0603 - a later command of this process has its own stdout
+    _stdout_of_a_file = sys.stdout if on_stdout else None
 
 
 def show_json(value: Mapping[str, Any]) -> None:
@@ -153,7 +154,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         # Text, so that rich does not read brackets in untrusted names as markup;
         # line breaks are escaped, so that a name cannot start a row.
         table.add_row(*(Text("" if cell is None else printable(str(cell), "")) for cell in row))
-    stream = sys.stderr if _tables_go_to_stderr else sys.stdout
+    stream = sys.stderr if sys.stdout is _stdout_of_a_file else sys.stdout
     # Without a terminal rich would cut the table to 80 columns.
     Console(file=stream, width=None if stream.isatty() else 200).print(table)
 

@@ -1,13 +1,16 @@
-"""Output that cannot be written: the error names standard output, whatever a command prints."""
+"""Standard output: that cannot be written, and that is an output file of a command."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from cli.support.output import claim_outputs, show_table
 from tests.patience import PATIENCE_S
 from tests.processes import command_line
 
@@ -37,3 +40,17 @@ def test_a_full_disk_behind_stdout(
         )
     assert ended.returncode == 1
     assert ended.stderr == "error: no space left on device: standard output\n"
+
+
+def test_tables_leave_only_the_standard_output_that_is_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, errors = io.StringIO(), io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", errors)
+    monkeypatch.setattr(sys, "stdout", first)
+    claim_outputs("-")
+    show_table(["of the first"], [])
+    assert (first.getvalue(), errors.getvalue().split()) == ("", ["of", "the", "first"])
+    monkeypatch.setattr(sys, "stdout", second)  # as of a later command in the same process
+    show_table(["of the second"], [])
+    assert second.getvalue().split() == ["of", "the", "second"]
