@@ -7,19 +7,20 @@ its rows are there for the next.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import structlog
 from psycopg import AsyncConnection
 
 from agents.memory.embedding import GuardedEmbedder
+from agents.memory.large_runs import LargeRuns
 from memory.episodes.assembly import assemble
 from memory.episodes.record import Episode
 from memory.store.conflicts import repeated
 from memory.store.episodes import Key, known_times, store_episodes
 from memory.store.limits import UNLIMITED_WRITES, WriteLimits
-from memory.store.outbox import SQL, TouchedRun, run_events, take_runs, widen
+from memory.store.outbox import SQL, RunKey, TouchedRun, run_events, take_runs, widen
 from memory.store.purges import lock_and_read, not_purged
 from memory.store.quarantine import QuarantineChange, judge_written, quarantined_ids
 from memory.store.vectors import keep_current, put_vectors, texts_of, without_vector
@@ -48,32 +49,41 @@ class StepTarget(NamedTuple):
     writes: WriteLimits = UNLIMITED_WRITES
 
 
-async def assemble_next(target: StepTarget, limit: int, debounce_s: float) -> StepResult:
+async def assemble_next(
+    target: StepTarget, limit: int, debounce_s: float, large: LargeRuns | None = None
+) -> StepResult:
     """Take up to `limit` rows and store their episodes. Raises psycopg's errors; nothing is lost.
 
     Those beyond the limits of their writers are quarantined. The embedder's failure leaves episodes
-    without vectors.
+    without vectors. The runs that `large` postpones are not taken; it is told of those assembled.
     """
+    large = large or LargeRuns()
 
-    async def step() -> StepResult:
+    async def step() -> tuple[StepResult, list[Episode]]:
         async with target.connection.transaction():
-            return await _assemble(target, limit, debounce_s)
+            return await _assemble(target, limit, debounce_s, large.postponed())
 
-    return await repeated(step)
+    done, episodes = await repeated(step)
+    large.note(episodes)
+    return done
 
 
-async def drop_next(connection: AsyncConnection[Any], debounce_s: float) -> list[TouchedRun]:
-    """Take one row out of the outbox and do nothing else; return its run."""
+async def drop_next(
+    connection: AsyncConnection[Any], debounce_s: float, large: LargeRuns
+) -> list[TouchedRun]:
+    """Take the row out of the outbox that comes next, and do nothing else; return its run."""
     async with connection.transaction():
-        runs, _rows = await take_runs(connection, 1, debounce_s)
+        runs, _rows = await take_runs(connection, 1, debounce_s, large.postponed())
     return runs
 
 
-async def _assemble(target: StepTarget, limit: int, debounce_s: float) -> StepResult:
+async def _assemble(
+    target: StepTarget, limit: int, debounce_s: float, postponed: Collection[RunKey]
+) -> tuple[StepResult, list[Episode]]:
     connection = target.connection
-    runs, rows = await take_runs(connection, limit, debounce_s)
+    runs, rows = await take_runs(connection, limit, debounce_s, postponed)
     if not runs:
-        return StepResult()
+        return StepResult(), []
     await connection.execute(SQL["plan_by_index"])
     purges = await lock_and_read(connection, [run.tenant for run in runs])
     known = await known_times(connection, runs)
@@ -88,7 +98,7 @@ async def _assemble(target: StepTarget, limit: int, debounce_s: float) -> StepRe
     missing = await _embed(target, counting, known)
     missing += sum(each.reason is None for each in changes)
     _say(changes)
-    return StepResult(rows, len(stored.written), missing)
+    return StepResult(rows, len(stored.written), missing), episodes
 
 
 def _say(changes: Sequence[QuarantineChange]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agents.memory.large_runs import LargeRuns
 from memory.store.outbox import OutboxLag, outbox_lag
 from sinks.connections import connect_postgres
 
@@ -13,6 +14,8 @@ class OutboxWatch:
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
+        self.large = LargeRuns()
+        """The runs that the worker postpones; their rows are not its lag."""
         self._lag = OutboxLag(0, 0.0)
 
     @property
@@ -23,7 +26,7 @@ class OutboxWatch:
     async def ask(self) -> None:
         """Ask Postgres. Raises its errors."""
         async with await connect_postgres(self._dsn) as connection:
-            self._lag = await outbox_lag(connection)
+            self._lag = await outbox_lag(connection, self.large.postponed())
 
     def lag(self, done: Mapping[int, int]) -> dict[int, int]:
         """Return the waiting rows, as those of partition 0."""

@@ -161,7 +161,7 @@ class MemoryWorker:
         """Take some rows, or fill in some vectors; return whether there may be more."""
         begun = started()
         try:
-            done = await assemble_next(target, self._limit, self._debounce_s)
+            done = await assemble_next(target, self._limit, self._debounce_s, self._watch.large)
         except _BAD as error:
             await self._leave_out(target, error)
             return True
@@ -208,7 +208,7 @@ class MemoryWorker:
         if self._limit > 1:
             self._limit = max(1, self._limit // 8)
             return
-        for run in await drop_next(target.connection, self._debounce_s):
+        for run in await drop_next(target.connection, self._debounce_s, self._watch.large):
             self._taken += 1
             self.counts.dead_letters += 1
             log.error(

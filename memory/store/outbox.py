@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +32,13 @@ class TouchedRun(NamedTuple):
     last: int
 
 
+class RunKey(NamedTuple):
+    """What names a run in the outbox."""
+
+    tenant: str
+    workflow_id: str
+
+
 class OutboxLag(NamedTuple):
     """Rows that wait, and seconds for which the oldest has."""
 
@@ -40,15 +47,26 @@ class OutboxLag(NamedTuple):
 
 
 async def take_runs(
-    connection: AsyncConnection[Any], limit: int, debounce_s: float
+    connection: AsyncConnection[Any],
+    limit: int,
+    debounce_s: float,
+    postponed: Collection[RunKey] = (),
 ) -> tuple[list[TouchedRun], int]:
     """Take up to `limit` rows out of the outbox; return their runs, each once, and their number.
 
-    Within a transaction: they are back if it is rolled back. Rows younger than `debounce_s` stay.
+    Within a transaction: they are back if it is rolled back. Rows younger than `debounce_s` stay,
+    and those of the runs `postponed`.
     """
-    given = {"limit": limit, "debounce_s": debounce_s}
+    given = {"limit": limit, "debounce_s": debounce_s, **_without(postponed)}
     rows = await (await connection.execute(SQL["take"], given)).fetchall()
     return list(_widened(TouchedRun(*row) for row in rows)), len(rows)
+
+
+def _without(runs: Collection[RunKey]) -> dict[str, list[str]]:
+    return {
+        "postponed_tenants": [run.tenant for run in runs],
+        "postponed_ids": [run.workflow_id for run in runs],
+    }
 
 
 def _widened(rows: Iterable[TouchedRun]) -> Iterator[TouchedRun]:
@@ -171,9 +189,11 @@ class _PackedEvents:
         ]
 
 
-async def outbox_lag(connection: AsyncConnection[Any]) -> OutboxLag:
-    """Return what waits in the outbox."""
-    row = await (await connection.execute(SQL["lag"])).fetchone()
+async def outbox_lag(
+    connection: AsyncConnection[Any], postponed: Collection[RunKey] = ()
+) -> OutboxLag:
+    """Return what waits in the outbox, besides the runs `postponed`."""
+    row = await (await connection.execute(SQL["lag"], _without(postponed))).fetchone()
     return OutboxLag(*row) if row else OutboxLag(0, 0.0)
 
 

@@ -6,10 +6,13 @@
 SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)
 
 -- name: take
--- Rows of the outbox that are old enough, and that no other worker has.
+-- Rows of the outbox that are old enough, are not postponed, and that no other worker has.
 DELETE FROM episode_outbox WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM episode_outbox
     WHERE noted <= clock_timestamp() - %(debounce_s)s * interval '1 second'
+        AND (tenant, workflow_id) NOT IN (
+            SELECT * FROM unnest(%(postponed_tenants)s::text[], %(postponed_ids)s::text[])
+        )
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ))
@@ -99,6 +102,9 @@ RETURNING tenant, id, xmax = 0
 -- How many rows wait in the outbox, and for how long the oldest has.
 SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(noted)), 0)::float8
 FROM episode_outbox
+WHERE (tenant, workflow_id) NOT IN (
+    SELECT * FROM unnest(%(postponed_tenants)s::text[], %(postponed_ids)s::text[])
+)
 
 -- name: fill_outbox
 -- All runs of a tenant, or of all, whose stored events are of a time: the worker assembles them.
