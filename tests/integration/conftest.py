@@ -65,8 +65,12 @@ _STATE = "SELECT consumer, epoch, partition, next_offset FROM sink_offsets"
 class Stored:
     """What Postgres and Redis hold of one tenant."""
 
-    def __init__(self, postgres: str, redis: str, tenant: str) -> None:
+    def __init__(
+        self, postgres: str, redis: str, tenant: str, check: Callable[[], None] | None = None
+    ) -> None:
+        """`check`: restarts workers that died; called while waiting."""
         self._postgres, self._redis, self.tenant = postgres, redis, tenant
+        self._check = check
 
     def query(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self._postgres) as connection:
@@ -97,8 +101,11 @@ class Stored:
             return int(redis.get(REDIS_KEY) or 0)
 
     def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-        """Wait until it holds."""
-        until(condition, seconds, 0.1, seen=lambda: (self.ids(), self.query(_STATE)))
+        """Wait until it holds; workers that are stuck or killed meanwhile are started again."""
+        until(condition, seconds, 0.1, meanwhile=self._check, seen=self._seen)
+
+    def _seen(self) -> object:
+        return self.ids(), self.query(_STATE)
 
 
 async def _read(kafka: str, topic: str, begin: Mapping[int, int] | None) -> list[Any]:
@@ -116,7 +123,7 @@ def read_topic(system: System) -> Callable[..., list[Any]]:
 @pytest.fixture
 def stored(system: System, tenant: str) -> Stored:
     at = system.addresses
-    return Stored(at.postgres, at.redis, tenant)
+    return Stored(at.postgres, at.redis, tenant, system.check)
 
 
 @pytest.fixture
