@@ -38,7 +38,7 @@ from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
 from topics.kafka.admin import create_topics
 from topics.kafka.reader import read_records
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 PARTITIONS = 4
 NOW = time.time_ns() // 1_000_000

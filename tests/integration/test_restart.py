@@ -19,7 +19,7 @@ from tests.integration.supervision import until
 from tests.niceness import check_niceness, foreground
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Event = dict[str, Any]
 TYPES = [f"type-{number}" for number in range(8)]

@@ -20,7 +20,7 @@ from headstart.prediction.interface import ToolCall
 from headstart.shared_learning.shared_learning import SharedLearning
 from tests.patience import until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 
 class Headstart(Protocol):

@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, THRESHOLDS_GROUP
 from topics.dead_letters.messages import GROUP_HEADER
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 PATH = "workflow_type=refund"
