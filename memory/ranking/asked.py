@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from memory.ranking.bank import CaseBank, CaseQuestion, Numbers, Rows
+from memory.ranking.best_rows import best_rows
 from memory.ranking.features import features
 from memory.ranking.typicality import medoid
 
@@ -77,12 +78,7 @@ class AskedBank:
 
     def best(self, scores: Numbers, count: int = CASES, among: Rows | None = None) -> Rows:
         """Return the cases of the highest scores, of equals the oldest."""
-        rows = self.rows if among is None else among
-        of = -scores[rows]
-        if len(rows) > 4 * count:  # the last ones cannot be among the best
-            some = np.flatnonzero(of <= np.partition(of, count - 1)[count - 1])
-            rows, of = rows[some], of[some]
-        return rows[np.argsort(of, kind="stable")[:count]]
+        return best_rows(scores, self.rows if among is None else among, count)
 
     def agreed(self, rows: Rows, weights: Numbers | None = None) -> Retrieved:
         """Return the sequence of most votes, and the one that is most alike to all votes.

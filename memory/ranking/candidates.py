@@ -65,9 +65,9 @@ def candidates(asked: AskedBank, scores: Numbers) -> Candidates | None:
     if not len(asked.rows):
         return None
     best = best_cases(asked, scores)
-    newest = few_a_writer(asked, asked.same_call[::-1])[:RECENT]
+    newest = few_a_writer(asked, asked.same_call[::-1], RECENT)
     of_tool, of_all = (
-        few_a_writer(asked, rows[::-1])[:WINDOW] for rows in (asked.same_tool, asked.rows)
+        few_a_writer(asked, rows[::-1], WINDOW) for rows in (asked.same_tool, asked.rows)
     )
     if not supported(asked, np.unique(asked.rests[of_tool]), of_tool).any():
         of_tool = of_all
@@ -86,7 +86,7 @@ def best_cases(asked: AskedBank, scores: Numbers) -> Rows:
     count = 4 * BEST
     while True:
         best = asked.best(scores, count)
-        few = few_a_writer(asked, best)[:BEST]
+        few = few_a_writer(asked, best, BEST)
         if len(few) == BEST or len(best) < count:
             return few
         count *= 8

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from memory.ranking.bank import CaseBank, Matches, Numbers, Rows
+from memory.ranking.best_rows import best_rows
 
 NAMES: Final = (
     "bias", "cosine", "cosine_rank", "words", "words_rank", "telling", "telling_rank",
@@ -17,6 +18,8 @@ FIRST: Final = (
     -1.0, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5, 0.5, 0.5, 1.0, 0.5, 0.3, 0.0, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0,
 )  # fmt: skip
 """Weights before anything is learned: alike and successful cases first."""
+_RANKED = 64
+"""Cases that have a rank."""
 
 
 def features(bank: CaseBank, found: Matches, typical: Numbers) -> Numbers:
@@ -55,7 +58,7 @@ def features(bank: CaseBank, found: Matches, typical: Numbers) -> Numbers:
         equal * reward,
         cosine * reward,
     )
-    return np.stack(columns, axis=1)
+    return np.stack(columns).T  # each feature is read as a whole
 
 
 def inverse_ranks(scores: Numbers, rows: Rows) -> Numbers:
@@ -66,8 +69,7 @@ def inverse_ranks(scores: Numbers, rows: Rows) -> Numbers:
     found = np.zeros(len(scores))
     if not len(rows):
         return found
-    of = scores[rows]
-    best = rows[np.argsort(-of, kind="stable")[:64]]
+    best = best_rows(scores, rows, _RANKED)
     best = best[scores[best] > 0]
     if len(best):
         values = scores[best]

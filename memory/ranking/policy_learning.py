@@ -12,6 +12,7 @@ from memory.cases.columns import GrowingColumn
 from memory.cases.sequences import Similarities, pairwise_similarities
 from memory.episodes.hashes import fold
 from memory.ranking.bank import VECTOR_SCALE, Numbers, Rows, exact_vector
+from memory.ranking.best_rows import best_rows
 from memory.ranking.lexical import LexicalIndex
 from memory.ranking.policy import CasePolicy, RankedPool, by_similarity
 from memory.ranking.pool import POOL, Pool, PoolCase
@@ -92,11 +93,12 @@ class CaseWindow:
             return np.zeros(0, np.int64), cosine
         products: Any = self._vectors.values @ exact_vector(case.vector)
         cosine = products.astype(np.float64) / VECTOR_SCALE**2
-        return _best(cosine, np.flatnonzero(there & self._has_vector.values)), cosine
+        near = np.flatnonzero(there & self._has_vector.values)
+        return best_rows(cosine, near, POOL), cosine
 
     def _worded(self, case: FinishedCase, there: npt.NDArray[np.bool_]) -> Rows:
         shared = self._index.scores(words(case.query))
-        return _best(shared, np.flatnonzero(there & (shared > 0)))
+        return best_rows(shared, np.flatnonzero(there & (shared > 0)), POOL)
 
     def _pool_case(
         self,
@@ -118,15 +120,6 @@ class CaseWindow:
             reward=case.reward,
             age_days=(asking.started - case.ended) / _DAY_MS,
         )
-
-
-def _best(scores: Numbers, rows: Rows) -> Rows:
-    of = -scores[rows]
-    if len(rows) > 4 * POOL:  # the last ones cannot be among the best
-        some = np.flatnonzero(of <= np.partition(of, POOL - 1)[POOL - 1])
-        rows, of = rows[some], of[some]
-    found: Rows = rows[np.argsort(of, kind="stable")[:POOL]]
-    return found
 
 
 class PolicyLearner:

@@ -18,10 +18,16 @@ class Votes(NamedTuple):
     weights: Numbers
 
 
-def few_a_writer(asked: AskedBank, rows: Rows) -> Rows:
-    """Return the rows without those of another writer that follow `CASES` of the same one."""
-    kept: Rows = rows[few_of_each(asked.bank.writers.values[rows], asked.found.own[rows])]
-    return kept
+def few_a_writer(asked: AskedBank, rows: Rows, most: int) -> Rows:
+    """Return the first `most` rows, without those of another writer that follow `CASES` of it."""
+    writers, own = asked.bank.writers.values, asked.found.own
+    count = 4 * most
+    while True:
+        first = rows[:count]
+        kept: Rows = first[few_of_each(writers[first], own[first])][:most]
+        if len(kept) == most or len(first) == len(rows):
+            return kept
+        count *= 8
 
 
 def few_of_each(writers: Rows, own: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
