@@ -6,7 +6,7 @@ It reads Postgres only, so it is no Faust app. Several may run: they take differ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -87,6 +87,15 @@ class MemoryWorker:
         self._packing, self._maintenance = RunPacking(pack_after_days), MemoryMaintenance(limits)
         self._writes, self._quarantining = writes, Quarantining(writes)
         self._released = 0
+        self._failed: dict[str, str] = {}
+        """Steps of regular work that failed when last tried, and why."""
+        self._regular: dict[str, Callable[[StepTarget], Awaitable[bool]]] = {
+            "judgements": lambda target: self._upkeep.step(target.connection),
+            "policy": self._training.step,
+            "packing": lambda target: self._packing.step(target.connection),
+            "maintenance": lambda target: self._maintenance.step(target.connection),
+            "quarantine": self._quarantine,
+        }
         self._no_vectors = ""
         self._refilled = started()
         self._stopping = asyncio.Event()
@@ -181,20 +190,22 @@ class MemoryWorker:
         filled = self._filling is not None and await self._filling.step(target)
         more = filled or done.rows >= self._limit // 2
         if done.rows < self._limit // 2:  # only what has nothing to wait for it
-            more |= await self._upkeep.step(target.connection)
-            more |= await self._train(target)
-            more |= await self._packing.step(target.connection)
-            more |= await self._maintenance.step(target.connection)
-            more |= await self._quarantine(target)
+            for name, step in self._regular.items():
+                more |= await self._contained(name, step(target))
         self._counted()
         return more
 
-    async def _train(self, target: StepTarget) -> bool:
+    async def _contained(self, name: str, step: Awaitable[bool]) -> bool:
+        """Do a step of regular work; stored data that it cannot take must not end the worker."""
         try:
-            return await self._training.step(target)
+            more = await step
         except _BAD as error:
-            log.error("memory.policy_failed", reason=reason_of(error))
+            if (reason := reason_of(error)) != self._failed.get(name):  # it may come every time
+                log.error("memory.step_failed", step=name, reason=reason)
+            self._failed[name] = reason
             return False
+        self._failed.pop(name, None)
+        return more
 
     async def _quarantine(self, target: StepTarget) -> bool:
         more = await self._quarantining.step(target.connection)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 from uuid import uuid4
+from weakref import WeakSet
 
 from memory.context.rendering import DEFAULT_TOKENS, ShownCase, memory_context
 from memory.embedding.interface import Embedder
@@ -18,7 +19,13 @@ from memory.embedding.wordllama import WordLlamaEmbedder
 from memory.episodes.hashes import episode_id
 from memory.retrieval.answers import SAFE, AnswerRule, PastAnswer, past_answer
 from memory.retrieval.evidence import CaseEvidence, EvidenceCase
-from memory.retrieval.journal import LoggedStage, Stage, reference_data
+from memory.retrieval.journal import (
+    LoggedStage,
+    Stage,
+    check_ids,
+    check_judgement,
+    reference_data,
+)
 from memory.retrieval.profile_limits import UserProfiles
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import FoundEpisode, Retrieval
@@ -77,6 +84,10 @@ class Memory:
         self._dsn, self._tenant, self._timeout_s = dsn, tenant, timeout_s
         self._embedding_timeout_s, self._journal = embedding_timeout_s, journal
         self._embedders = [WordLlamaEmbedder()] if embedders is None else embedders
+        self._begin()
+        _open.add(self)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._worker: _ServiceThread | None = None
 
@@ -164,12 +175,10 @@ class Memory:
     ) -> str:
         """Log how the use was judged: by a reward from 0 to 1, or as accepted or rejected.
 
-        Raises `ValueError` without a judgement, and for a reward out of range.
+        `accepted` goes before `reward`. The last judgement of an episode counts. Raises
+        `ValueError` without a judgement, and for one of a wrong type or out of range.
         """
-        if reward is None and accepted is None:
-            raise ValueError("give a reward, accepted, or both")
-        if reward is not None and not 0 <= reward <= 1:
-            raise ValueError(f"reward must be from 0 to 1, not {reward!r}")
+        check_judgement(reward, accepted)
         return self._log(found, "evaluate", episodes, reward=reward, accepted=accepted)
 
     def retained(self, found: Retrieval, workflow_type: str, workflow_id: str) -> str:
@@ -190,6 +199,7 @@ class Memory:
         if not self._journal:
             return "this Memory has no journal"
         which = [each.id for each in found.episodes] if episodes is None else episodes
+        check_ids(which)
         data = reference_data(which, **more)
         why = self._wait(lambda service: service.log(self._tenant, found.id, stage, data))
         return self._late() if why is None else why
@@ -198,7 +208,7 @@ class Memory:
         """End the thread and its connections; a later call starts them again."""
         with self._lock:
             worker, self._worker = self._worker, None
-        if worker is not None and worker.process == os.getpid():
+        if worker is not None:
             worker.stop()
 
     def __enter__(self) -> Self:
@@ -214,8 +224,7 @@ class Memory:
 
     def _running(self) -> _ServiceThread:
         with self._lock:
-            # A forked process has no thread, and must not use its parent's connections.
-            if self._worker is None or self._worker.process != os.getpid():
+            if self._worker is None:
                 service = RetrievalService(
                     self._dsn,
                     self._embedders,
@@ -232,7 +241,6 @@ class _ServiceThread:
 
     def __init__(self, service: RetrievalService, start_s: float) -> None:
         """`start_s`: seconds to wait for the service to open; it opens on meanwhile."""
-        self.process = os.getpid()
         self._started = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
@@ -281,3 +289,18 @@ def shown_case(case: EvidenceCase) -> ShownCase:
 
 def _actions(found: FoundEpisode) -> list[tuple[str, str]]:
     return [(call.tool, call.arguments) for call in found.calls]
+
+
+_open: WeakSet[Memory] = WeakSet()
+
+
+def _after_fork() -> None:
+    """Begin anew: a forked process has no thread, and must not use its parent's connections.
+
+    A thread of the parent may hold a lock.
+    """
+    for each in list(_open):
+        each._begin()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -53,6 +53,24 @@ def reference_data(episodes: Sequence[int], **more: Any) -> dict[str, Any]:
     return {"episodes": [str(each) for each in episodes], **given}
 
 
+def check_judgement(reward: object, accepted: object) -> None:
+    """Raise `ValueError` unless there is a reward from 0 to 1, or a bool in `accepted`."""
+    if reward is None and accepted is None:
+        raise ValueError("give a reward, accepted, or both")
+    if accepted is not None and not isinstance(accepted, bool):
+        raise ValueError(f"accepted must be True or False, not {accepted!r:.100}")
+    is_number = isinstance(reward, int | float) and not isinstance(reward, bool)
+    if reward is not None and not (is_number and 0 <= reward <= 1):  # type: ignore[operator]
+        raise ValueError(f"reward must be a number from 0 to 1, not {reward!r:.100}")
+
+
+def check_ids(episodes: Sequence[object]) -> None:
+    """Raise `ValueError` unless all are ids of episodes: whole numbers of 64 bits."""
+    for each in episodes:
+        if isinstance(each, bool) or not isinstance(each, int) or not -(2**63) <= each < 2**63:
+            raise ValueError(f"episodes must be ids of episodes, not {each!r:.100}")
+
+
 async def add_stage(
     connection: AsyncConnection[Any], tenant: str, id: str, stage: Stage, data: Mapping[str, Any]
 ) -> None:
@@ -68,10 +86,11 @@ async def read_stages(connection: AsyncConnection[Any], tenant: str, id: str) ->
 
 
 async def apply_judgements(connection: AsyncConnection[Any], tenant: str) -> int:
-    """Set the usefulness of a tenant's episodes from what was accepted and rejected.
+    """Set the usefulness of a tenant's episodes from how their uses were judged.
 
-    -1: always rejected, 1: always accepted, as `memory.retrieval.answers.usefulness`. Needs the
-    role of the worker. Returns how many have changed.
+    -1: always rejected, 1: always accepted, as `memory.retrieval.answers.usefulness`; where a use
+    was not accepted or rejected its reward counts. Needs the role of the worker. Returns how many
+    have changed.
     """
     changed = await connection.execute(statement("apply_judgements"), {"tenant": tenant})
     return changed.rowcount

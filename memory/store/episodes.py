@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 from psycopg import AsyncConnection
@@ -19,6 +19,9 @@ from sinks.postgres.encryption.tenant_keys import keys_to_write
 
 Key = tuple[str, str, str]
 """Tenant, workflow id and workflow type."""
+_REALS: Final = ("reward", "confidence", "duration_ms", "cost_ms")
+_LEAST: Final = 1.1754944e-38
+"""The smallest normal number of Postgres' type real."""
 
 
 class Superseded(Exception):
@@ -74,6 +77,7 @@ async def store_episodes(
 
 def _row(episode: Episode, key: DataKey | None) -> Mapping[str, Any]:
     row = episode._asdict()
+    row |= {name: _as_real(row[name]) for name in _REALS}
     row["tools"] = episode.tools
     packed = pack_calls(episode.calls)
     if key is None:
@@ -88,6 +92,11 @@ def _row(episode: Episode, key: DataKey | None) -> Mapping[str, Any]:
         **{name: key.keyed_hash(plain) for name, plain in hashes.items()},
         "sealed": _base64(seal_texts(key, episode.id, texts)) if any(texts) else None,
     }
+
+
+def _as_real(value: float | None) -> float | None:
+    """Return 0 for what is too small for the type real, which Postgres refuses."""
+    return 0.0 if value is not None and abs(value) < _LEAST else value
 
 
 def _base64(content: bytes | None) -> str | None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
-from agents.memory import assembling
+from agents.memory import assembling, upkeep
 from agents.memory.assembling import assemble_next
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
@@ -340,6 +341,33 @@ def test_a_run_that_postgres_refuses_holds_back_no_other(
 
     asyncio.run(_while_running(worker, then))
     assert worker.counts.dead_letters == 1
+
+
+def test_regular_work_that_fails_does_not_end_the_worker(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object) -> int:
+        raise psycopg.errors.InvalidTextRepresentation("no such value")
+
+    monkeypatch.setattr(upkeep, "judged_tenants", refused)
+    worker = _worker(migrated)
+
+    async def then() -> None:
+        with capture_logs() as logs:
+            await until_in_loop(lambda: any(each["event"] == "memory.step_failed" for each in logs))
+        await store(migrated, run("a", "1"))
+        await until_in_loop(lambda: rows(migrated))
+
+    asyncio.run(_while_running(worker, then))
+
+
+def test_numbers_too_small_for_the_table_are_zero(migrated: str) -> None:
+    *calls, end = run("a", "1")
+    end["data"]["result"] = {"execution_time_ms": 1e-300}
+    end["confidence"] = 1e-45
+    asyncio.run(store(migrated, [*calls, end]))
+    assert asyncio.run(drained(migrated)) == 1
+    assert rows(migrated, "SELECT duration_ms, confidence FROM episodes") == [(0.0, 0.0)]
 
 
 def test_without_pgvector_episodes_are_stored(migrated: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from memory.episodes.hashes import episode_id
 from memory.retrieval.client import Memory
@@ -62,8 +63,14 @@ def test_a_judgement_must_be_one(stored: StoredEpisodes) -> None:
         found = memory.search(TEXT)
         with pytest.raises(ValueError, match="accepted"):
             memory.evaluated(found)
-        with pytest.raises(ValueError, match="from 0 to 1"):
-            memory.evaluated(found, reward=2)
+        for wrong in (2, True, "1", 10**400, float("nan")):
+            with pytest.raises(ValueError, match="from 0 to 1"):
+                memory.evaluated(found, reward=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="True or False"):
+            memory.evaluated(found, accepted="sure")  # type: ignore[arg-type]
+        for episode in ("abc", 2**63, True, 1.5):
+            with pytest.raises(ValueError, match="ids of episodes"):
+                memory.evaluated(found, [episode], accepted=True)  # type: ignore[list-item]
 
 
 def test_what_cannot_be_logged_is_found_nevertheless(stored: StoredEpisodes) -> None:
@@ -106,3 +113,46 @@ def test_the_last_judgement_of_each_retrieval_makes_an_episode_useful(
         assert asyncio.run(apply()) == [1, 0]
         (useful,) = memory.search(query, mode="exact").episodes
     assert useful.usefulness == pytest.approx(1 / 3)
+
+
+def applied(stored: StoredEpisodes, tenant: str) -> int:
+    async def apply() -> int:
+        async with await connect_postgres(stored.owner_dsn) as owner:
+            return await apply_judgements(owner, tenant)
+
+    return asyncio.run(apply())
+
+
+def test_each_episode_of_a_retrieval_has_its_own_judgement(stored: StoredEpisodes) -> None:
+    with memory_of(stored.dsn, "tenant-1") as memory:
+        found = memory.search(TEXT, mode="lexical", k=3)
+        good, bad, fair = (each.id for each in found.episodes)
+        memory.evaluated(found, [good], accepted=True)
+        memory.evaluated(found, [bad], accepted=False)
+        memory.evaluated(found, [fair], reward=0.75)
+        assert applied(stored, "tenant-1") == 3
+        again = memory.search(TEXT, mode="lexical", k=3).episodes
+        assert {each.id: each.usefulness for each in again} == {good: 1, bad: -1, fair: 0.5}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"episodes": ["1"], "accepted": "sure"},
+        {"episodes": ["abc", "9" * 19, "9" * 400, None, {}], "accepted": True},
+        {"episodes": "1", "accepted": True},
+        {"episodes": {"a": 1}, "reward": "high"},
+        {"accepted": True},
+        [],
+        7,
+    ],
+    ids=str,
+)
+def test_what_a_reader_writes_that_is_no_judgement_changes_nothing(
+    stored: StoredEpisodes, data: object
+) -> None:
+    with psycopg.connect(stored.owner_dsn, autocommit=True) as owner:
+        row = (str(uuid4()), "tenant-4", "evaluate", Jsonb(data))
+        add = "INSERT INTO memory_retrievals (id, tenant, stage, data) VALUES (%s, %s, %s, %s)"
+        owner.execute(add, row)
+    assert applied(stored, "tenant-4") == 0

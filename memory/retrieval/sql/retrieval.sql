@@ -190,18 +190,30 @@ SELECT stage, (extract(epoch FROM at) * 1000)::bigint, data FROM memory_retrieva
 WHERE tenant = %(tenant)s AND id = %(id)s ORDER BY at
 
 -- name: apply_judgements
--- Accepted and rejected uses of a tenant's episodes as their usefulness; the last judgement of a
--- retrieval counts.
+-- What uses of a tenant's episodes were worth as their usefulness; of an episode the last judgement
+-- of a retrieval counts. Readers write these rows: what is malformed is left out.
 UPDATE episodes e SET usefulness = j.usefulness
 FROM (
-    SELECT episode::bigint AS id,
-        (2.0 * count(*) FILTER (WHERE accepted) / count(*) - 1)::real AS usefulness
+    SELECT episode AS id, (2 * avg(worth) - 1)::real AS usefulness
     FROM (
-        SELECT DISTINCT ON (id) data -> 'episodes' AS episodes, (data ->> 'accepted')::boolean AS accepted
-        FROM memory_retrievals r
-        WHERE r.tenant = %(tenant)s AND stage = 'evaluate' AND data ->> 'accepted' IS NOT NULL
-        ORDER BY id, at DESC
-    ) s, jsonb_array_elements_text(s.episodes) AS episode
+        SELECT DISTINCT ON (id, episode) episode, worth
+        FROM (
+            SELECT r.id, r.at, CASE
+                WHEN episode ~ '^-?[0-9]{1,19}$'
+                    AND episode::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
+                THEN episode::bigint END AS episode,
+                CASE jsonb_typeof(data -> 'accepted') WHEN 'boolean'
+                THEN (data ->> 'accepted')::boolean::integer::numeric
+                ELSE CASE jsonb_typeof(data -> 'reward') WHEN 'number'
+                THEN least(1, greatest(0, (data ->> 'reward')::numeric)) END END AS worth
+            FROM memory_retrievals r, jsonb_array_elements_text(
+                CASE jsonb_typeof(data -> 'episodes') WHEN 'array' THEN data -> 'episodes' ELSE '[]' END
+            ) AS episode
+            WHERE r.tenant = %(tenant)s AND stage = 'evaluate'
+        ) s
+        WHERE episode IS NOT NULL AND worth IS NOT NULL
+        ORDER BY id, episode, at DESC
+    ) s
     GROUP BY episode
 ) j
 WHERE e.tenant = %(tenant)s AND e.id = j.id AND e.usefulness <> j.usefulness
