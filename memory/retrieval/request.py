@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
@@ -138,9 +137,11 @@ def _check_names(name: str, values: object) -> None:
 
 def _check_numbers(query: MemoryQuery) -> None:
     if isinstance(query.k, bool) or not isinstance(query.k, int) or not 1 <= query.k <= MOST:
-        raise InvalidQuery(f"k must be a whole number from 1 to {MOST}, not {query.k!r:.100}")
+        raise InvalidQuery(f"k must be a whole number from 1 to {MOST}, not {_shown(query.k)}")
     _check_range("min_confidence", query.min_confidence, 0, 1)
     _check_range("diversity", query.diversity, 0, 1)
+    if query.diversity and query.mode not in {"vector", "hybrid"}:
+        raise InvalidQuery("diversity compares vectors; it needs mode vector or hybrid")
     _check_range("since", query.since, 0, 253_402_300_799_999)
     _check_range("half_life_days", query.half_life_days, 0.001, 1e6)
 
@@ -148,9 +149,14 @@ def _check_numbers(query: MemoryQuery) -> None:
 def _check_range(name: str, value: object, low: float, high: float) -> None:
     if value is None and name != "diversity":
         return
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not (math.isfinite(value) and low <= value <= high)
-    ):
-        raise InvalidQuery(f"{name} must be a number from {low:g} to {high:g}, not {value!r:.100}")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and low <= value <= high):  # type: ignore[operator]
+        raise InvalidQuery(f"{name} must be a number from {low:g} to {high:g}, not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message; of a number of thousands of digits its type."""
+    try:
+        return f"{value!r:.100}"
+    except ValueError:
+        return f"such an {type(value).__name__}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -130,6 +132,22 @@ def test_the_applications_own_logs_of_psycopg_stay(
     assert [each.message for each in caplog.records if each.name == log.name] == [
         "of the application"
     ]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_while_a_thread_begins_searches_too(stored: StoredEpisodes) -> None:
+    with Memory(stored.dsn, tenant="tenant-1", timeout_s=PATIENT_S) as memory:
+        with memory._lock:  # as a thread has it that makes the first call
+            child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                signal.alarm(2 * PATIENT_S)  # ends a child that waits for ever
+                code = 0 if memory.search(TEXT).episodes else 1
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert memory.search(TEXT).episodes
 
 
 def command(*arguments: str) -> tuple[int, str, str]:

@@ -20,7 +20,7 @@ from memory.ranking.evidence import CalibratedConfidence, CallIndex, RunSoFar
 from memory.ranking.features import FIRST
 from memory.ranking.logistic import OnlineLogistic
 from memory.ranking.memory import CaseMemory
-from tests.memory.run_cases import case, intents, unexplained
+from tests.memory.run_cases import case, intents
 
 EMBEDDER = WordLlamaEmbedder()
 
@@ -77,13 +77,8 @@ def test_an_evidence_set_has_the_course_of_the_intent() -> None:
     assert not memory.choice.abstains
 
 
-def test_without_cases_and_where_nothing_helps_it_abstains() -> None:
-    memory = CaseMemory()
-    assert memory.ask(CaseQuestion("", ToolCall("t", {}))).abstained
-    for each in unexplained(120, tools=3):
-        memory.learn(each)
-    found = memory.ask(CaseQuestion("x", ToolCall("tool_0", {"x": 1})))
-    assert found.course is not None
+def test_without_cases_it_abstains() -> None:
+    assert CaseMemory().ask(CaseQuestion("", ToolCall("t", {}))).abstained
 
 
 @pytest.mark.parametrize("tasks", ["own", "intent"])

@@ -246,12 +246,21 @@ def test_the_hybrid_mode_prefers_what_several_modes_find(stored: StoredEpisodes)
 
 
 def test_age_counts_if_asked(stored: StoredEpisodes) -> None:
-    (found,) = ask(
-        stored,
-        MemoryQuery(text=QUERY, tenant="tenant-1", mode="vector", k=20, half_life_days=0.01),
+    plain, aged = (
+        found.episodes
+        for found in ask(
+            stored,
+            *(
+                MemoryQuery(text=QUERY, tenant="tenant-1", mode="vector", k=20, half_life_days=days)
+                for days in (None, 1.0)
+            ),
+        )
     )
-    times = [each.ended for each in found.episodes if each.score > 0]
-    assert times == sorted(times, reverse=True)
+    scores = [each.score for each in aged]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 20
+    assert scores[-1] > 0
+    assert sum(each.ended for each in aged) > sum(each.ended for each in plain)
 
 
 def test_diverse_results_are_less_alike(stored: StoredEpisodes) -> None:
