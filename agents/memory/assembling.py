@@ -7,11 +7,12 @@ its rows are there for the next.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
+import psycopg
 import structlog
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, errors
 
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.large_runs import LargeRuns
@@ -20,12 +21,27 @@ from memory.episodes.record import Episode
 from memory.store.conflicts import repeated
 from memory.store.episodes import Key, known_times, store_episodes
 from memory.store.limits import UNLIMITED_WRITES, WriteLimits
-from memory.store.outbox import SQL, RunKey, TouchedRun, run_events, take_runs, widen
+from memory.store.outbox import SQL, TouchedRun, run_events, take_runs, widen
 from memory.store.purges import lock_and_read, not_purged
 from memory.store.quarantine import QuarantineChange, judge_written, quarantined_ids
 from memory.store.vectors import keep_current, put_vectors, texts_of, without_vector
+from sinks.postgres.packing.trace_format import TraceDamaged
 
 log = structlog.get_logger()
+
+
+UNUSABLE: Final = (
+    psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded, TraceDamaged
+)  # fmt: skip
+"""Stored data that Postgres refuses in another form, or packed events that cannot be read."""
+
+
+class RunsRefused(Exception):
+    """No episode can be made of one of these runs, because of the error that is the cause."""
+
+    def __init__(self, runs: list[TouchedRun]) -> None:
+        super().__init__(f"{len(runs)} runs")
+        self.runs = runs
 
 
 class StepResult(NamedTuple):
@@ -52,36 +68,31 @@ class StepTarget(NamedTuple):
 async def assemble_next(
     target: StepTarget, limit: int, debounce_s: float, large: LargeRuns | None = None
 ) -> StepResult:
-    """Take up to `limit` rows and store their episodes. Raises psycopg's errors; nothing is lost.
+    """Take up to `limit` rows and store their episodes; nothing is lost if that fails.
 
     Those beyond the limits of their writers are quarantined. The embedder's failure leaves episodes
     without vectors. The runs that `large` postpones are not taken; it is told of those assembled.
+    Raises `RunsRefused`, and psycopg's errors.
     """
     large = large or LargeRuns()
 
     async def step() -> tuple[StepResult, list[Episode]]:
         async with target.connection.transaction():
-            return await _assemble(target, limit, debounce_s, large.postponed())
+            runs, rows = await take_runs(target.connection, limit, debounce_s, large.postponed())
+            try:
+                return await _assemble(target, runs, rows)
+            except UNUSABLE as error:
+                raise RunsRefused(runs) from error
 
     done, episodes = await repeated(step)
     large.note(episodes)
     return done
 
 
-async def drop_next(
-    connection: AsyncConnection[Any], debounce_s: float, large: LargeRuns
-) -> list[TouchedRun]:
-    """Take the row out of the outbox that comes next, and do nothing else; return its run."""
-    async with connection.transaction():
-        runs, _rows = await take_runs(connection, 1, debounce_s, large.postponed())
-    return runs
-
-
 async def _assemble(
-    target: StepTarget, limit: int, debounce_s: float, postponed: Collection[RunKey]
+    target: StepTarget, runs: list[TouchedRun], rows: int
 ) -> tuple[StepResult, list[Episode]]:
     connection = target.connection
-    runs, rows = await take_runs(connection, limit, debounce_s, postponed)
     if not runs:
         return StepResult(), []
     await connection.execute(SQL["plan_by_index"])

@@ -15,7 +15,7 @@ import structlog
 from psycopg import AsyncConnection, errors
 
 from agents.health.metrics import WorkerCounts, started
-from agents.memory.assembling import StepTarget, assemble_next, drop_next
+from agents.memory.assembling import UNUSABLE, RunsRefused, StepTarget, assemble_next
 from agents.memory.busy_rows import reason_of
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
@@ -28,10 +28,10 @@ from agents.memory.upkeep import RETRIEVALS_DAYS, MemoryUpkeep
 from agents.retry_delays import AT_WORK_S, delay_s
 from memory.embedding.interface import EmbeddingUnavailable
 from memory.store.limits import UNLIMITED_WRITES, USUAL, RetentionLimits, WriteLimits
+from memory.store.outbox import drop_runs
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.postgres.encryption.master_keys import EncryptionKeyMissing, UnusableEncryptionKey
-from sinks.postgres.packing.trace_format import TraceDamaged
 
 log = structlog.get_logger()
 
@@ -52,11 +52,6 @@ _AWAY: Final = (
     EncryptionKeyMissing,
     UnusableEncryptionKey,
 )
-_BAD: Final = (
-    psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded, TraceDamaged
-)  # fmt: skip
-"""An episode that Postgres refuses, or whose packed events cannot be read: it is left out, and the
-others go on."""
 
 
 class MemoryWorker:
@@ -171,8 +166,8 @@ class MemoryWorker:
         begun = started()
         try:
             done = await assemble_next(target, self._limit, self._debounce_s, self._watch.large)
-        except _BAD as error:
-            await self._leave_out(target, error)
+        except RunsRefused as refused:
+            await self._leave_out(target, refused)
             return True
         self._limit = min(BATCH, self._limit * 2)
         if done.without_vector and self._filling is not None:
@@ -199,7 +194,7 @@ class MemoryWorker:
         """Do a step of regular work; stored data that it cannot take must not end the worker."""
         try:
             more = await step
-        except _BAD as error:
+        except UNUSABLE as error:
             if (reason := reason_of(error)) != self._failed.get(name):  # it may come every time
                 log.error("memory.step_failed", step=name, reason=reason)
             self._failed[name] = reason
@@ -214,17 +209,18 @@ class MemoryWorker:
         self._released = self._quarantining.released
         return more
 
-    async def _leave_out(self, target: StepTarget, error: Exception) -> None:
+    async def _leave_out(self, target: StepTarget, refused: RunsRefused) -> None:
         """Try fewer rows; of one that fails alone, leave out the run."""
         if self._limit > 1:
             self._limit = max(1, self._limit // 8)
             return
-        for run in await drop_next(target.connection, self._debounce_s, self._watch.large):
+        await drop_runs(target.connection, refused.runs)
+        for run in refused.runs:
             self._taken += 1
             self.counts.dead_letters += 1
             log.error(
                 "memory.run_refused", tenant=run.tenant, workflow_id=run.workflow_id,
-                reason=reason_of(error),
+                reason=reason_of(refused.__cause__ or refused),
             )  # fmt: skip
 
     def _counted(self) -> None:

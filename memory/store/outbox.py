@@ -62,6 +62,15 @@ async def take_runs(
     return list(_widened(TouchedRun(*row) for row in rows)), len(rows)
 
 
+async def drop_runs(connection: AsyncConnection[Any], runs: Collection[TouchedRun]) -> None:
+    """Delete the rows of runs that no other transaction has: no episode is made of them."""
+    names = {
+        "tenants": [run.tenant for run in runs],
+        "workflow_ids": [run.workflow_id for run in runs],
+    }
+    await connection.execute(SQL["drop"], names)
+
+
 def _without(runs: Collection[RunKey]) -> dict[str, list[str]]:
     return {
         "postponed_tenants": [run.tenant for run in runs],

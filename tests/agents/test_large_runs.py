@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import psycopg
 import pytest
 
 from agents.memory import assembling
-from agents.memory.assembling import assemble_next, drop_next
+from agents.memory.assembling import RunsRefused, assemble_next
 from agents.memory.large_runs import LARGE, LONGEST_S, LargeRuns
 from memory.episodes.assembly import assemble
 from memory.episodes.run_event import run_event
-from memory.store.outbox import outbox_lag
+from memory.store.outbox import drop_runs, outbox_lag
 from tests.memory.episode_targets import target_at
 from tests.memory.stored_runs import event, rows, run, store
 
@@ -51,7 +52,6 @@ def test_a_large_run_is_assembled_again_after_others_had_time(migrated: str) -> 
             assert (lag.rows, (await outbox_lag(target.connection)).rows) == (1, 3)
             assert (await assemble_next(target, 500, 0, large)).rows == 1
             assert (await assemble_next(target, 500, 0, large)).rows == 0
-            assert await drop_next(target.connection, 0, large) == []
             assert counted(migrated) == {"many": LARGE + 1, "small": 4}
             clock.now = LONGEST_S
             assert (await assemble_next(target, 500, 0, large)).rows == 2
@@ -65,7 +65,7 @@ def test_a_large_run_that_is_refused_is_the_one_left_out(
     migrated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Any:
-        raise ValueError("refused")
+        raise psycopg.DataError("refused")
 
     monkeypatch.setattr(assembling, "store_episodes", refuse)
     large = LargeRuns(Clock())
@@ -73,12 +73,14 @@ def test_a_large_run_that_is_refused_is_the_one_left_out(
     async def steps() -> None:
         await store(migrated, MANY, run("a", "small"))
         async with target_at(migrated) as target:
-            with pytest.raises(ValueError, match="refused"):
+            with pytest.raises(RunsRefused) as refused:
                 await assemble_next(target, 1, 0, large)
-            (left_out,) = await drop_next(target.connection, 0, large)
-            assert left_out.workflow_id == "many"
+            assert [run.workflow_id for run in refused.value.runs] == ["many"]
+            assert large.postponed() == []
+            await drop_runs(target.connection, refused.value.runs)
 
     asyncio.run(steps())
+    assert rows(migrated, "SELECT workflow_id FROM episode_outbox") == [("small",)]
 
 
 def test_the_wait_grows_with_the_events_up_to_a_bound() -> None:

@@ -19,6 +19,15 @@ DELETE FROM episode_outbox WHERE ctid = ANY (ARRAY(
 RETURNING tenant, workflow_id, (extract(epoch FROM first_at) * 1000)::bigint,
     (extract(epoch FROM last_at) * 1000)::bigint
 
+-- name: drop
+DELETE FROM episode_outbox WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM episode_outbox
+    WHERE (tenant, workflow_id) IN (
+        SELECT * FROM unnest(%(tenants)s::text[], %(workflow_ids)s::text[])
+    )
+    FOR UPDATE SKIP LOCKED
+))
+
 -- name: known
 -- Episodes of these runs, locked: whoever assembles one of them waits.
 SELECT e.tenant, e.workflow_id, e.workflow_type, (extract(epoch FROM e.started) * 1000)::bigint,
