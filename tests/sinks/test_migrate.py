@@ -50,6 +50,7 @@ ALL = [
     "0012_consolidation",
     "0013_encryption",
     "0014_quarantine",
+    "0015_first_calls",
 ]
 
 OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])
