@@ -8,9 +8,12 @@ with more (1,536, say), is projected by a fixed random matrix: cosines change by
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -51,7 +54,7 @@ class _TextsRefused(EmbeddingUnavailable):
 
 
 class EndpointEmbedder:
-    """Embeds texts by HTTP. Blocks for at most `DEADLINE_S` and the last wait for bytes."""
+    """Embeds texts by HTTP. Blocks for at most `DEADLINE_S` and the last wait for a connection."""
 
     def __init__(
         self,
@@ -157,9 +160,12 @@ class EndpointEmbedder:
             headers |= {"Authorization": f"Bearer {self._key}", "api-key": self._key}
         connection = self._connection()
         try:
-            connection.request("POST", self._path, orjson.dumps(asked), headers)
-            response = connection.getresponse()
-            return response.status, response.headers, b"".join(self._read(response, until))
+            connection.connect()
+            with _cut_off(connection.sock, until):
+                connection.request("POST", self._path, orjson.dumps(asked), headers)
+                response = connection.getresponse()
+                body = b"".join(self._read(response))
+            return response.status, response.headers, body
         except (OSError, http.client.HTTPException) as error:
             what = str(error) or type(error).__name__
             raise _TryAgain(f"no answer from {self._netloc}: {what}") from error
@@ -173,12 +179,12 @@ class EndpointEmbedder:
             )
         return http.client.HTTPConnection(self._netloc, timeout=self._request_s)
 
-    def _read(self, response: http.client.HTTPResponse, until: float) -> Iterator[bytes]:
+    def _read(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
         size = 0
         while part := response.read1(1 << 16):
             size += len(part)
-            if size > _MAX_BYTES or time.monotonic() > until:
-                raise TimeoutError("the answer takes too long, or is too large")
+            if size > _MAX_BYTES:
+                raise http.client.HTTPException("the answer is too large")
             yield part
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
@@ -226,6 +232,28 @@ def projection(length: int, dimensions: int) -> npt.NDArray[np.float32]:
     signs = np.unpackbits(bits.astype("<u8").view(np.uint8))[: length * dimensions]
     scale = np.float32(1 / np.sqrt(dimensions))
     return np.where(signs.reshape(length, dimensions), scale, -scale).astype(np.float32)
+
+
+@contextmanager
+def _cut_off(connection: socket.socket, until: float) -> Iterator[None]:
+    """Shut a connection down at a time; raises `TimeoutError` then.
+
+    The socket's own timeout begins again with each byte, so a slow server could take for ever.
+    """
+    timer = threading.Timer(max(0.0, until - time.monotonic()), _shut_down, [connection])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if time.monotonic() >= until:  # whatever error, or end, was seen
+            raise TimeoutError("the answer takes too long")
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _sendable(text: str) -> str:

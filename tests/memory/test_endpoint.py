@@ -88,6 +88,17 @@ def trickle(handler: _Handler, _asked: dict[str, Any]) -> None:
         time.sleep(0.02)
 
 
+def trickle_headers(handler: _Handler, _asked: dict[str, Any]) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    for _ in range(200):
+        try:
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+        except OSError:
+            return
+        time.sleep(0.05)
+
+
 def silent(handler: _Handler, _asked: dict[str, Any]) -> None:
     handler.server.released.wait(10)
 
@@ -258,7 +269,7 @@ def test_a_refusal_of_every_text_ends_soon(server: Any) -> None:
     assert len(server.seen) < 16
 
 
-@pytest.mark.parametrize("bad", [silent, trickle])
+@pytest.mark.parametrize("bad", [silent, trickle, trickle_headers])
 def test_a_slow_endpoint_takes_bounded_time(server: Any, bad: Answer) -> None:
     server.answers = [bad]
     begun = time.monotonic()
