@@ -2,17 +2,23 @@
 
 By default only for an equal folded query of one workflow type, in an equal context. The rule of the
 source gives it for a similar query: of queries whose nearest other query was over .8 similar, 2 %
-had made the same calls with the same arguments, so it is an option.
+had made the same calls with the same arguments, so it is an option. Only the asking writer's own
+answer is given, or one that two independent writers gave: an answer of one user may hold what is
+private to that user, or may have been planted for others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from memory.cases.clusters import CONFIRMING
+from memory.cases.writers import independent_writer
 from memory.episodes.canonical import canonical_json
 from memory.episodes.hashes import query_hash
+from memory.episodes.record import writer_of
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import FoundEpisode
 
@@ -28,6 +34,8 @@ class AnswerRule:
     """From which similarity on an episode is worth showing."""
     keys: tuple[str, ...] | None = None
     """Keys of the context that must be equal; None: all. A user's id is often one of them."""
+    shared: bool = False
+    """Give an answer of any one writer to all. Only where answers hold nothing private."""
 
     def __post_init__(self) -> None:
         for name in ("above_confidence", "above_similarity", "context_similarity"):
@@ -37,8 +45,8 @@ class AnswerRule:
 
 
 SAFE = AnswerRule()
-SOURCE = AnswerRule(above_similarity=0.8)
-"""The rule of source 003."""
+SOURCE = AnswerRule(above_similarity=0.8, shared=True)
+"""The rule of source 003, which also asks for no writer."""
 
 
 class PastAnswer(NamedTuple):
@@ -55,19 +63,25 @@ class PastAnswer(NamedTuple):
 
 
 def past_answer(
-    query: MemoryQuery, found: Iterable[FoundEpisode], rule: AnswerRule = SAFE
+    query: MemoryQuery,
+    found: Iterable[FoundEpisode],
+    rule: AnswerRule = SAFE,
+    *,
+    complete: bool = True,
 ) -> PastAnswer:
     """Return the answer that `rule` allows, from the newest episode of those that are alike enough.
 
-    If that one failed, or says less than the rule demands, older ones do not answer either: what
-    worked once no longer does. An episode whose answers were rejected more often than accepted
-    (`usefulness` under 0) does not answer.
+    If that one failed, of whichever writer it is, older ones do not answer either: what worked once
+    no longer does. Else each writer counts by its newest episode. That of the asking writer (user,
+    else agent; all runs that name neither are one) decides alone where there is one; else the
+    newest whose response two independent writers gave. An episode with less confidence than the
+    rule demands, without a response, or whose answers were rejected more often than accepted
+    (`usefulness` under 0) does not answer. Not `complete`: the newest may be missing, so none does.
     """
     episodes = list({each.id: each for each in found}.values())
     alike = [each for each in episodes if _is_alike(query, each, rule)]
     finished = [each for each in alike if each.outcome is not None]
-    newest = max(finished, key=lambda each: (each.ended, each.id), default=None)
-    answers = newest if newest is not None and _may_answer(newest, rule) else None
+    answers = _answering(query, finished, rule) if complete else None
     similar = tuple(
         each
         for each in episodes
@@ -85,6 +99,28 @@ def usefulness(accepted: int, rejected: int) -> float:
     The source's accepted / (accepted + rejected) cannot tell "never judged" from "always rejected".
     """
     return (accepted - rejected) / (accepted + rejected) if accepted + rejected else 0.0
+
+
+def _answering(
+    query: MemoryQuery, finished: Sequence[FoundEpisode], rule: AnswerRule
+) -> FoundEpisode | None:
+    newest = max(finished, key=_age, default=None)
+    if newest is None or newest.outcome != "success":
+        return None
+    if rule.shared:
+        return newest if _may_answer(newest, rule) else None
+    latest = {independent_writer(each.writer): each for each in sorted(finished, key=_age)}
+    own = latest.get(independent_writer(writer_of(query.user_id, query.agent_id)))
+    if own is not None:
+        return own if _may_answer(own, rule) else None
+    good = [each for each in latest.values() if _may_answer(each, rule)]
+    writers = Counter(each.response for each in good)
+    confirmed = [each for each in good if writers[each.response] >= CONFIRMING]
+    return max(confirmed, key=_age, default=None)
+
+
+def _age(episode: FoundEpisode) -> tuple[int, int]:
+    return episode.ended, episode.id
 
 
 def _may_answer(episode: FoundEpisode, rule: AnswerRule) -> bool:

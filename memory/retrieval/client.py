@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 from uuid import uuid4
@@ -18,6 +17,7 @@ from memory.embedding.interface import Embedder
 from memory.embedding.wordllama import WordLlamaEmbedder
 from memory.episodes.hashes import episode_id
 from memory.retrieval.answers import SAFE, AnswerRule, PastAnswer, past_answer
+from memory.retrieval.equal_runs import EqualRuns
 from memory.retrieval.evidence import CaseEvidence, EvidenceCase
 from memory.retrieval.journal import (
     LoggedStage,
@@ -34,8 +34,6 @@ from memory.retrieval.service import EMBEDDING_TIMEOUT_S, TIMEOUT_S, RetrievalSe
 T = TypeVar("T")
 CASES: Final = 4
 """Cases of a context: the best number in Memento (arXiv 2508.16153), and on recorded runs."""
-ANSWERS: Final = 20
-"""Runs of an equal query that are looked at."""
 _GRACE_S: Final = 1.0
 
 
@@ -142,16 +140,17 @@ class Memory:
     def answer(self, text: str, *, rule: AnswerRule = SAFE, **fields: Any) -> PastAnswer:
         """Return a past answer if `rule` allows one, and similar episodes.
 
-        `fields` must have `workflow_type` and `context` for an answer by the default rule. Raises
-        `InvalidQuery`.
+        `fields` must have `workflow_type` and `context` for an answer by the default rule, and
+        `user_id` (else `agent_id`) of the run that asks: it is given its own answers, and those
+        that two independent writers gave. Raises `InvalidQuery`.
         """
         query = self._query(text, fields)
-        equal: tuple[FoundEpisode, ...] = ()
-        if query.workflow_type is not None:
-            equal = self._search(replace(query, mode="exact", context=None, k=ANSWERS)).episodes
+        equal = self._wait(lambda service: service.equal_runs(query, rule.keys))
+        equal = equal or EqualRuns(degraded=(self._late(),), complete=False)
         found = self._search(query)
-        answer = past_answer(query, [*equal, *found.episodes], rule)
-        return answer._replace(degraded=found.degraded)
+        episodes = [*equal.episodes, *found.episodes]
+        answer = past_answer(query, episodes, rule, complete=equal.complete)
+        return answer._replace(degraded=tuple(dict.fromkeys((*equal.degraded, *found.degraded))))
 
     def profiles(self) -> tuple[UserProfiles | None, str]:
         """Return what the tenant's users have set, by user; None, and why, if it cannot be read."""

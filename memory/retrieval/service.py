@@ -18,6 +18,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 
 from memory.embedding.interface import Embedder, EmbeddingUnavailable
 from memory.retrieval.embedding import QueryEmbedding, VectorModel
+from memory.retrieval.equal_runs import EqualRuns, equal_runs
 from memory.retrieval.evidence import CaseEvidence, evidence_of, pool_size, stored_policy
 from memory.retrieval.journal import (
     LoggedStage,
@@ -162,6 +163,19 @@ class RetrievalService:
         if not whole.cases and not whole.reason:  # nothing was ranked
             whole = whole._replace(reason="; ".join(answered.degraded))
         return whole._replace(retrieval=answered)
+
+    async def equal_runs(self, query: MemoryQuery, keys: Sequence[str] | None = None) -> EqualRuns:
+        """Return of each writer the newest finished run of an equal query in an equal context.
+
+        `keys`: of the context that must be equal; None: all. Not logged. As `search` it ends in
+        time and raises no error of a service.
+        """
+
+        async def read(connection: Connection) -> EqualRuns:
+            return await equal_runs(connection, query, keys)
+
+        found, why = await self._tried(self._in_transaction(query.tenant, read))
+        return found or EqualRuns(degraded=(why,), complete=False)
 
     async def profiles(self, tenant: str) -> tuple[UserProfiles | None, str]:
         """Return what the users of a tenant have set; None, and why, if it cannot be read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,74 @@ def test_what_differs_or_is_not_good_enough_does_not_answer(changed: dict[str, A
 def test_a_newer_failure_withdraws_an_answer() -> None:
     assert past_answer(ASKED, [episode(1), episode(2, outcome="failure")]).response is None
     assert past_answer(ASKED, [episode(1), episode(2, outcome=None)]).response == "answer 1"
+
+
+BOB = "user:bob"
+REFUNDED = "refunded"
+
+
+def of(writer: str, id: int, **changed: Any) -> FoundEpisode:
+    kind, _, name = writer.partition(":")
+    return episode(id, **{f"{kind}_id": name, **changed})
+
+
+def agreed(*writers: str) -> list[FoundEpisode]:
+    return [of(each, n, response=REFUNDED) for n, each in enumerate(writers, 1)]
+
+
+@pytest.mark.parametrize(
+    ("asking", "runs", "answer"),
+    [
+        ("user:ann", [of("user:ann", 1)], "answer 1"),
+        ("user:ann", [of(BOB, 1)], None),
+        ("user:ann", [episode(1)], None),
+        ("user:ann", [of(BOB, 1), of(BOB, 2, response="answer 1")], None),
+        ("user:ann", [of(BOB, 1), of("user:cid", 2)], None),
+        ("user:ann", agreed(BOB, "user:cid"), REFUNDED),
+        ("user:ann", agreed(BOB, "agent:x"), REFUNDED),
+        ("user:ann", [of(BOB, 2), of("user:ann", 1)], "answer 1"),
+        ("user:ann", [of(BOB, 2, outcome="failure"), of("user:ann", 1)], None),
+        ("user:ann", [of("user:ann", 2, confidence=0.1), of("user:ann", 1)], None),
+        (
+            "user:ann",
+            [*agreed(BOB, "user:cid"), of(BOB, 3)],
+            None,
+        ),
+        (
+            "user:ann",
+            [*agreed(BOB, "user:cid"), of("user:ann", 3, usefulness=-1.0)],
+            None,
+        ),
+        ("agent:x", [of("agent:x", 1)], "answer 1"),
+        ("agent:x", [of("agent:x", 1, user_id="bob")], None),
+        ("", [of(BOB, 1)], None),
+        ("", [of("session:s", 1)], "answer 1"),
+        ("user:ann", agreed("session:a", "session:b", "session:c"), None),
+    ],
+)  # fmt: skip
+def test_an_answer_is_the_writers_own_or_of_two_others(
+    asking: str, runs: list[FoundEpisode], answer: str | None
+) -> None:
+    """Its newest run speaks for a writer, and runs that name nobody are one writer."""
+    kind, _, name = asking.partition(":")
+    asked = replace(ASKED, **{f"{kind}_id": name}) if asking else ASKED
+    for order in (runs, runs[::-1]):
+        assert past_answer(asked, order).response == answer
+
+
+def test_answers_are_shared_only_if_that_is_chosen() -> None:
+    asked = replace(ASKED, user_id="ann")
+    shared = AnswerRule(shared=True)
+    assert past_answer(asked, [of(BOB, 1)], shared).response == "answer 1"
+    assert past_answer(asked, [of(BOB, 2), of("user:ann", 1)], shared).response == "answer 2"
+    alike = of(BOB, 1, query="please cancel my order", similarity=0.81)
+    assert past_answer(asked, [alike], AnswerRule(above_similarity=0.8)).response is None
+    assert past_answer(asked, [alike], SOURCE).response == "answer 1"
+
+
+def test_without_all_equal_runs_nothing_answers() -> None:
+    found = past_answer(ASKED, [episode(1)], complete=False)
+    assert (found.response, found.similar) == (None, (episode(1),))
 
 
 def test_without_a_workflow_type_or_context_nothing_is_equal() -> None:

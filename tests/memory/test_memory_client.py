@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from memory.embedding.interface import Vectors
 from memory.embedding.wordllama import WordLlamaEmbedder
+from memory.retrieval.answers import AnswerRule
 from memory.retrieval.client import Memory
 from memory.retrieval.request import InvalidQuery
 from tests.memory.stored_episodes import StoredEpisodes
@@ -68,15 +69,16 @@ def test_a_past_answer_needs_an_equal_query_and_context(stored: StoredEpisodes) 
         if each.tenant == "tenant-1" and each.outcome == "success" and each.confidence > 0.7
     )
     with Memory(stored.dsn, tenant="tenant-1", timeout_s=PATIENT_S) as memory:
-        same = memory.answer(
+        given = {"workflow_type": made.workflow_type, "rule": AnswerRule(shared=True)}
+        same = memory.answer(made.query.upper(), context=made.context, **given)
+        unshared = memory.answer(
             made.query.upper(), workflow_type=made.workflow_type, context=made.context
         )
-        other = memory.answer(
-            made.query, workflow_type=made.workflow_type, context={**made.context, "user": "x"}
-        )
+        other = memory.answer(made.query, context={**made.context, "user": "x"}, **given)
     assert same.response == f"Done: {made.query}."
     assert same.episode is not None
     assert same.episode.id == made.id
+    assert unshared.response is None
     assert other.response is None
     assert other.similar[0].id == made.id
 

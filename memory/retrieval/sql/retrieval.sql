@@ -78,6 +78,22 @@ SELECT e.id FROM episodes e
 WHERE e.tenant = %(tenant)s AND e.query_hash = %(query_hash)s AND memory_passes(e, {filter})
 ORDER BY e.ended DESC, e.id LIMIT %(k)s
 
+-- name: newest_of_writers
+-- The newest finished run of each writer with an equal folded query, in a context with equal values of
+-- chosen keys, or of all; that of the asking writer first. Runs that name neither user nor agent are
+-- one writer (memory.cases.writers). Uses episodes_query.
+SELECT id FROM (
+    SELECT DISTINCT ON (w.writer) e.id, e.ended, w.writer = %(writer)s AS own
+    FROM episodes e, LATERAL (SELECT coalesce(
+        'user:' || nullif(e.user_id, ''), 'agent:' || nullif(e.agent_id, ''), 'run:') AS writer) w
+    WHERE e.tenant = %(tenant)s AND e.query_hash = ANY (%(hashes)s) AND e.outcome IS NOT NULL
+        AND memory_passes(e, {filter})
+        AND CASE WHEN %(keys)s::text[] IS NULL THEN e.context = %(part)s::jsonb
+            ELSE coalesce((SELECT jsonb_object_agg(c.key, c.value) FROM jsonb_each(e.context) c
+                WHERE c.key = ANY (%(keys)s)), '{}') = %(part)s::jsonb END
+    ORDER BY w.writer, e.ended DESC, e.id DESC
+) s ORDER BY own DESC, ended DESC, id DESC LIMIT %(k)s
+
 -- name: equal_context
 -- Equal workflow type, domain and complexity, newest first; uses episodes_context.
 SELECT e.id FROM episodes e
