@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
+from memory.cases.offered_tools import OfferedTools, ToolOffer
 from memory.context.rendering import DEFAULT_TOKENS, ShownCase, memory_context
 from memory.embedding.interface import Embedder
 from memory.embedding.wordllama import WordLlamaEmbedder
@@ -53,6 +54,8 @@ class CaseContext(NamedTuple):
     """Version of the policy that ranked; None: similarity."""
     reason: str = ""
     """Why the text is empty."""
+    stale: int = 0
+    """Found runs that are left out, because their calls cannot be made with the tools offered."""
 
 
 class Memory:
@@ -119,23 +122,34 @@ class Memory:
         return f"the memory did not answer within {self._timeout_s + _GRACE_S:g} s"
 
     def context(
-        self, text: str, *, tokens: int = DEFAULT_TOKENS, writer: str = "", **fields: Any
+        self,
+        text: str,
+        *,
+        tokens: int = DEFAULT_TOKENS,
+        writer: str = "",
+        tools: ToolOffer | None = None,
+        **fields: Any,
     ) -> CaseContext:
         """Return what earlier runs did, in at most 4 cases (`k`), as text for a prompt.
 
         Each case stands for the runs that took one course. `writer`: of the run, as
         `memory.episodes.record.writer_of` names it: a course that one other writer alone has taken
-        comes last, marked as unconfirmed. What users and tools wrote is quoted and escaped. Raises
-        `InvalidQuery`, and `ValueError` for negative `tokens`.
+        comes last, marked as unconfirmed. `tools`: those of the agent, best with the schemas of
+        their arguments: runs whose calls cannot be made with them are left out. What users and
+        tools wrote is quoted and escaped. Raises `InvalidQuery`, and `ValueError` for negative
+        `tokens` and for `tools` that are none.
         """
+        offered = None if tools is None else OfferedTools(tools)
         query = self._query(text, {"k": CASES, **fields})
-        found = self._wait(lambda service: service.evidence(query, writer))
+        found = self._wait(lambda service: service.evidence(query, writer, offered))
         if found is None:
             late = self._late()
             found = CaseEvidence((), Retrieval(str(uuid4()), (), (late,)), reason=late)
         text, shown, used = memory_context(list(map(shown_case, found.cases)), tokens=tokens)
         reason = found.reason or ("" if shown else f"no case fits into {tokens} tokens")
-        return CaseContext(text, shown, used, found.retrieval, found.cases, found.policy, reason)
+        return CaseContext(
+            text, shown, used, found.retrieval, found.cases, found.policy, reason, found.stale
+        )
 
     def answer(self, text: str, *, rule: AnswerRule = SAFE, **fields: Any) -> PastAnswer:
         """Return a past answer if `rule` allows one, and similar episodes.

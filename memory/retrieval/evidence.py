@@ -17,6 +17,7 @@ from headstart.prediction.interface import ToolCall
 from memory.cases.case import UNKNOWN_REWARD, Case, words
 from memory.cases.clusters import CaseCluster, clusters
 from memory.cases.episode_case import case_of_episode
+from memory.cases.offered_tools import OfferedTools
 from memory.episodes.hashes import fold
 from memory.ranking.logistic import OnlineLogistic
 from memory.ranking.policy import CasePolicy, RankedPool, by_similarity, knows
@@ -29,6 +30,8 @@ from memory.retrieval.statements import statement
 
 NOTHING_FOUND: Final = "no finished run with a tool call matches"
 _DAY_MS: Final = 86_400_000
+_STALE_SHARE: Final = 4
+"""Episodes that are searched for each that is ranked, where stale ones are left out."""
 
 
 class StoredPolicy(NamedTuple):
@@ -73,6 +76,8 @@ class CaseEvidence(NamedTuple):
     """Version of the policy that ranked; None: similarity."""
     reason: str = ""
     """Why there are no cases."""
+    stale: int = 0
+    """Found runs that are left out, because their calls cannot be made with the tools offered."""
 
 
 async def stored_policy(connection: AsyncConnection[Any], tenant: str) -> StoredPolicy | None:
@@ -86,9 +91,9 @@ async def stored_policy(connection: AsyncConnection[Any], tenant: str) -> Stored
     return StoredPolicy(version, policy, Standing(standing))
 
 
-def pool_size(query: MemoryQuery) -> int:
-    """Return how many episodes to search for k clusters."""
-    return min(MOST, max(POOL, 4 * query.k))
+def pool_size(query: MemoryQuery, offered: OfferedTools | None = None) -> int:
+    """Return how many episodes to search for k clusters; more where stale ones are left out."""
+    return min(MOST, max(POOL, 4 * query.k) * (1 if offered is None else _STALE_SHARE))
 
 
 def evidence_of(
@@ -97,11 +102,37 @@ def evidence_of(
     stored: StoredPolicy | None,
     now_ms: float,
     writer: str = "",
+    offered: OfferedTools | None = None,
 ) -> CaseEvidence:
     """Return the evidence of found episodes, best first. Pure.
 
-    `writer`: of the run that asks, as `memory.episodes.record.writer_of` names it.
+    `writer`: of the run that asks, as `memory.episodes.record.writer_of` names it. `offered`: runs
+    whose calls cannot be made with these tools are left out, before anything is counted.
     """
+    fresh, why = _callable(found.episodes, offered)
+    ranked = found._replace(episodes=fresh[: pool_size(query)])
+    evidence = _evidence(query, ranked, stored, now_ms, writer)
+    stale = len(found.episodes) - len(fresh)
+    if stale and evidence.reason == NOTHING_FOUND:
+        reason = f"{stale} found runs cannot be made with the tools offered now: {why}"
+        evidence = evidence._replace(reason=reason)
+    return evidence._replace(stale=stale)
+
+
+def _callable(
+    episodes: Sequence[FoundEpisode], offered: OfferedTools | None
+) -> tuple[tuple[FoundEpisode, ...], str]:
+    """Return the episodes whose calls can be made, and why the first other one's cannot."""
+    if offered is None:
+        return tuple(episodes), ""
+    whys = [offered.misfit(each.calls) for each in episodes]
+    fresh = tuple(each for each, why in zip(episodes, whys, strict=True) if not why)
+    return fresh, next(filter(None, whys), "")
+
+
+def _evidence(
+    query: MemoryQuery, found: Retrieval, stored: StoredPolicy | None, now_ms: float, writer: str
+) -> CaseEvidence:
     episodes = _of_one_kind(query, found.episodes)
     if not episodes:
         return CaseEvidence((), found._replace(episodes=()), reason=NOTHING_FOUND)

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import AsyncConnection, errors
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
+from memory.cases.offered_tools import OfferedTools
 from memory.embedding.interface import Embedder, EmbeddingUnavailable
 from memory.retrieval.embedding import QueryEmbedding, VectorModel
 from memory.retrieval.equal_runs import EqualRuns, equal_runs
@@ -141,11 +142,14 @@ class RetrievalService:
         answered, why = await self._tried(self._answered(query, id, _as_found))
         return answered or Retrieval(id, (), (why,))
 
-    async def evidence(self, query: MemoryQuery, writer: str = "") -> CaseEvidence:
+    async def evidence(
+        self, query: MemoryQuery, writer: str = "", offered: OfferedTools | None = None
+    ) -> CaseEvidence:
         """Return what finished runs say together, at most k clusters of them.
 
-        `writer`: of the run that asks, as `memory.episodes.record.writer_of` names it. As `search`
-        it ends in time and raises no error of a service.
+        `writer`: of the run that asks, as `memory.episodes.record.writer_of` names it. `offered`:
+        runs whose calls cannot be made with these tools are left out. As `search` it ends in time
+        and raises no error of a service.
         """
         id = str(uuid4())
         whole = CaseEvidence((), Retrieval(id, ()))
@@ -153,10 +157,10 @@ class RetrievalService:
         async def rank(connection: Connection, found: Retrieval) -> ChosenEpisodes:
             nonlocal whole
             policy = await stored_policy(connection, query.tenant)
-            whole = evidence_of(query, found, policy, time.time() * 1000, writer)
+            whole = evidence_of(query, found, policy, time.time() * 1000, writer, offered)
             return ChosenEpisodes(whole.retrieval, whole.policy)
 
-        pool = replace(query, k=pool_size(query))
+        pool = replace(query, k=pool_size(query, offered))
         answered, why = await self._tried(self._answered(pool, id, rank))
         if answered is None:
             return CaseEvidence((), Retrieval(id, (), (why,)), reason=why)

@@ -1,4 +1,7 @@
-"""`memory evaluate` on small files: what it prints, writes, and refuses."""
+"""`memory evaluate` on small files: what it prints, writes, and refuses.
+
+mem0 #5235: there was no kit to evaluate a memory with.
+"""
 
 from __future__ import annotations
 

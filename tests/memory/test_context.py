@@ -63,6 +63,7 @@ def unescaped(line: str) -> list[str]:
 
 @given(CASES, st.integers(0, 3000))
 def test_every_line_is_of_the_grammar_and_in_the_budget(cases: list[ShownCase], most: int) -> None:
+    """crewAI #5057, mnemosyne #109: memories became instructions in the system prompt."""
     found = memory_context(cases, tokens=most, nonce="aa")
     assert found.tokens == estimate_tokens(found.text) <= most
     if not found.shown:

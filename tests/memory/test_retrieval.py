@@ -100,6 +100,7 @@ def test_no_mode_finds_another_tenants_episodes(
 
 @pytest.mark.parametrize("name", PASSING)
 def test_the_nearest_that_pass_a_filter_are_found(stored: StoredEpisodes, name: str) -> None:
+    """zeph #5732: facts of another scope were found."""
     given, passes = PASSING[name]
     of_tenant = stored.of("tenant-1")
     passing = [
@@ -132,6 +133,7 @@ def test_the_nearest_that_pass_a_filter_are_found(stored: StoredEpisodes, name: 
 def test_large_tenants_are_searched_by_the_index(
     stored: StoredEpisodes, filters: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """hindsight PR 3541: a limit beyond ef_search found fewer."""
     monkeypatch.setattr(search, "EXACT_ROWS", 10)
     given, passes = PASSING[filters]
     matching = sum(
@@ -150,6 +152,7 @@ def test_large_tenants_are_searched_by_the_index(
 @pytest.mark.parametrize("mode", ["lexical", "vector", "hybrid"])
 @pytest.mark.parametrize("tenant", TENANTS)
 def test_as_many_as_match_are_found(stored: StoredEpisodes, tenant: str, mode: Any) -> None:
+    """honcho #1048: fewer results than top_k."""
     every = len(stored.of(tenant))
     text = "the my a to of for with is was i need want have from in on it and not before after"
     matching = every if mode != "lexical" else sum(

@@ -7,13 +7,13 @@ from typing import Any
 
 from agents.memory.assembling import StepTarget, assemble_next
 from agents.memory.embedding import GuardedEmbedder
+from memory.embedding.interface import Embedder
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import connect_postgres
-from tests.memory.stored_runs import WordEmbedder
 
 
 @asynccontextmanager
-async def worker(dsn: str, embedder: WordEmbedder) -> Any:
+async def worker(dsn: str, embedder: Embedder) -> Any:
     guarded = GuardedEmbedder(embedder, retry_s=0)
     async with await connect_postgres(dsn) as connection:
         await can_store_vectors(connection)
@@ -21,7 +21,7 @@ async def worker(dsn: str, embedder: WordEmbedder) -> Any:
         yield StepTarget(connection, guarded, model.id)
 
 
-async def drain(dsn: str, embedder: WordEmbedder) -> None:
+async def drain(dsn: str, embedder: Embedder) -> None:
     async with worker(dsn, embedder) as target:
         while (await assemble_next(target, 500, 0)).rows:
             pass

@@ -1,8 +1,8 @@
 """What was acknowledged is there, and found by the next request of a service that already runs.
 
-mem0 #2386, MemOS #1493: "added", and nothing there. Memento #19: new cases were never reloaded.
-cognee #3895: a name was dead after it had been forgotten. MemOS #2329: an id that was returned
-became a 404.
+mem0 #2386, MemOS #1493: "added", and nothing there. Memento #19, #25: new cases were never
+reloaded, or a model had to go through all of them. cognee #3895: a name was dead after it had been
+forgotten. MemOS #2329: an id that was returned became a 404.
 """
 
 from __future__ import annotations
