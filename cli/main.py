@@ -85,6 +85,10 @@ COMMANDS = {
         "cli.data.ship:ship",
         "Send the events that emitters on this host have spooled, until Ctrl-C or SIGTERM.",
     ),
+    "spool": CommandSpec(
+        "cli.data.spool:app",
+        "The events that emitters have spooled on this host: purge a user's.",
+    ),
     "contexts": CommandSpec(
         "cli.thresholds.contexts:contexts",
         "List contexts with their counts, most recently learned first.",

@@ -36,6 +36,15 @@ def main() -> None:
     ship.add_argument("--drain", action="store_true", help="end when nothing is left")
     ship.add_argument("--timeout", type=float, help="end after so many seconds")
     ship.set_defaults(run=_ship)
+    purge = commands.add_parser("spool", help="remove a user's events from this host's spools")
+    purge = purge.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "purge", help="of ended processes; stop executors and shipper first"
+    )
+    purge.add_argument("--tenant", required=True, help="the tenant")
+    purge.add_argument("--user", required=True, help="events of this user of the tenant")
+    purge.add_argument("--spool", type=Path, help="directory; default HEADSTART_SPOOL, else yours")
+    purge.add_argument("--dry-run", action="store_true", help="count, and change nothing")
+    purge.set_defaults(run=_purge, kafka_config=None)
     arguments = parser.parse_args()
     try:
         if arguments.kafka_config:
@@ -89,3 +98,13 @@ def _ship(arguments: argparse.Namespace) -> int:
     )
     print(report, file=sys.stderr)
     return 1 if arguments.drain and not report.complete else 0
+
+
+def _purge(arguments: argparse.Namespace) -> int:
+    from headstart.spool.layout import default_directory
+    from headstart.spool.purging import purge_spools
+
+    directory = arguments.spool or default_directory()
+    found = purge_spools(directory, arguments.tenant, arguments.user, dry_run=arguments.dry_run)
+    print(found, file=sys.stderr)
+    return 0 if found.complete else 1

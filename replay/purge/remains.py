@@ -158,7 +158,8 @@ _ELSEWHERE = [
     Remainder(
         "executors' spools",
         "events that were not sent yet: the sink leaves them out when they arrive; contexts with "
-        "the subject in their path learn from them again",
+        "the subject in their path learn from them again; `headstart spool purge` on each host "
+        "with executors removes a user's",
     ),
     Remainder(
         "exports, dumps and snapshots",

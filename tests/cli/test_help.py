@@ -47,6 +47,7 @@ def test_the_commands() -> None:
         "worker",
         "emit",
         "ship",
+        "spool purge",
         "topics list",
         "topics create",
         "topics delete",

@@ -1,8 +1,8 @@
 """File layout of a directory of spools, and the small files that emitters and shippers share.
 
 `DIR/<spool id>/` holds `spool.json` (target; locked while its process lives), `acked` (written by
-the shipper), and segments `<first position>.log`. Events that could not be sent are in
-`DIR/quarantine`.
+the shipper), segments `<first position>.log`, and `purged`, if a purge removed events. Events that
+could not be sent are in `DIR/quarantine`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from headstart.scrubbing.scrubber import Scrubbing, read_scrubbing
 
 SPOOL_FILE: Final = "spool.json"
 ACKED_FILE: Final = "acked"
+PURGED_FILE: Final = "purged"
 QUARANTINE: Final = "quarantine"
 CLIENT_ID: Final = "headstart"
 UNFINISHED_S: Final = 60.0
@@ -116,7 +117,7 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
 def is_spool_file(name: str) -> bool:
     """Return whether a spool's folder has files of this name; others are not Headstart's."""
     is_segment = name.endswith(".log") and name[:-4].isdigit()
-    return name in (SPOOL_FILE, ACKED_FILE) or is_segment or name.startswith(NEW)
+    return name in (SPOOL_FILE, ACKED_FILE, PURGED_FILE) or is_segment or name.startswith(NEW)
 
 
 def spool_names(directory: Path) -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 Span = tuple[int, int]
 """Positions from the first number up to, but excluding, the second."""
 
@@ -10,12 +12,12 @@ class Losses:
     """The losses of one spool, in the memory of its shipper.
 
     Positions missing in `earlier` are not counted: an earlier shipper counted those it missed, and
-    those that an emitter deleted because they were acknowledged are no loss.
+    those that an emitter deleted because they were acknowledged are no loss. Nor are purged ones.
     """
 
-    def __init__(self, earlier: Span) -> None:
+    def __init__(self, earlier: Span, purged: Sequence[Span] = ()) -> None:
         """`earlier`: positions that an earlier shipper read, and that are read again."""
-        self._earlier = earlier
+        self._earlier, self._purged = earlier, purged
         self._counted: list[Span] = []
 
     def read_again(self, before: int) -> None:
@@ -27,6 +29,18 @@ class Losses:
 
         Positions below `consumed` are never read again.
         """
+        return sum(self._missing(a, b, consumed) for a, b in self._not_purged(first, end))
+
+    def _not_purged(self, first: int, end: int) -> Iterator[Span]:
+        for low, high in self._purged:
+            if first < low < end:
+                yield first, low
+            if low < end:
+                first = max(first, high)
+        if first < end:
+            yield first, end
+
+    def _missing(self, first: int, end: int, consumed: int) -> int:
         low, high = self._earlier
         fresh = self._add(first, end, consumed)
         return sum(b - a - max(0, min(b, high) - max(a, low)) for a, b in fresh)

@@ -25,6 +25,7 @@ from headstart.spool.acknowledged import AcknowledgedMarks
 from headstart.spool.layout import SPOOL_FILE, described_target, is_spool_file, segments
 from headstart.spool.locks import try_lock
 from headstart.spool.losses import Losses
+from headstart.spool.purged_positions import read_purged
 from headstart.spool.quarantine import keep_event, keep_file, keep_segment
 from headstart.spool.segment_format import (
     HEADER_BYTES,
@@ -69,13 +70,14 @@ class SpoolReader:
             described = orjson.loads(os.pread(self._lock, 65_536, 0))
             self.target = described_target(described)
             self._scrub = scrubber(self.target.scrub, "shipper")
+            purged = read_purged(folder)
             marks = self._marks = AcknowledgedMarks(folder)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.close()
             raise UnreadableSpool(f"{folder}: {error!r}") from error
         self.marks, self.progress = marks, marks.progress
         self._next = marks.acknowledged
-        self._losses = Losses((marks.acknowledged, marks.progress.settled))
+        self._losses = Losses((marks.acknowledged, marks.progress.settled), purged)
         self._chunks: deque[Chunk] = deque()
         self._read_segments: deque[tuple[int, Path]] = deque()
         self._path = folder
