@@ -52,7 +52,10 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "seconds": (float, "footprint: how long the load lasts"),
     "rate": (int, "footprint: events per second"),
     "rows": (int, "queries: rows of the table"),
-    "part": (str, "memory: only `storing` or `retrieval`; purge: only `crossing` or `storage`"),
+    "part": (
+        str,
+        "memory: only `storing` or `retrieval`; purge: only `crossing`, `storage` or `indexes`",
+    ),
     "operations": (int, "purge: how many are interleaved"),
     "data": (Path, "history: directory kept from run to run"),
     "learner": (str, "history, scale: the policy that learns"),

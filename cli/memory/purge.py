@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 60.0
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Report the effect, and send nothing.")]
+Vacuum = Annotated[
+    bool,
+    typer.Option("--vacuum", help="Also vacuum the tables in Postgres, which frees deleted rows."),
+]
+VacuumFull = Annotated[
+    bool,
+    typer.Option(
+        "--vacuum-full",
+        help="Write these tables anew, each locked meanwhile, so that no byte is left.",
+    ),
+]
 Wait = Annotated[float, typer.Option(min=0.0, help="Seconds to wait for the workers.")]
 
 
@@ -33,12 +44,8 @@ def purge(
     status: Annotated[
         bool, typer.Option("--status", help="List purges, and what remains of each.")
     ] = False,
-    vacuum: Annotated[
-        bool,
-        typer.Option(
-            "--vacuum", help="Also vacuum the tables in Postgres, which frees deleted rows."
-        ),
-    ] = False,
+    vacuum: Vacuum = False,
+    vacuum_full: VacuumFull = False,
     dry_run: DryRun = False,
     wait: Wait = WAIT_S,
     yes: Yes = False,
@@ -51,9 +58,10 @@ def purge(
     A control record in every partition of headstart.events, signed if HEADSTART_OPERATORS_KEY is
     set, covers the events before it, and later ones that are older than the purge. Events,
     episodes, vectors, retrievals, profiles and the subject's contexts are deleted; rebuilds,
-    backtests and exports leave out what the topic still has. If interrupted, run it again.
-    `--status` shows what remains, where and until when; `headstart verify --purged` checks it.
-    Exit code 1: nothing matches, or workers have not carried it out within --wait seconds.
+    backtests and exports leave out what the topic still has. HNSW indexes of which over 5 % is
+    deleted then are built anew. If interrupted, run it again. `--status` shows what remains, where
+    and until when; `headstart verify --purged` checks it. Exit code 1: nothing matches, or workers
+    have not carried it out within --wait seconds.
 
     Examples: headstart memory purge --tenant acme --user u7 --dry-run; headstart memory purge
     --tenant acme --user u7 --yes --json; headstart memory purge --status --tenant acme
@@ -76,7 +84,7 @@ def purge(
         )
     purging = Purging(
         purge_services(settings), _new_purge(tenant, user, session, workflow),
-        dry_run=dry_run, yes=yes, wait=wait, vacuum=vacuum,
+        dry_run=dry_run, yes=yes, wait=wait, vacuum=vacuum, full=vacuum_full,
     )  # fmt: skip
     asyncio.run(purging.run(json=json))
 
@@ -103,10 +111,11 @@ class Purging:
 
     def __init__(
         self, services: PurgeServices, purge: Purge, *, dry_run: bool, yes: bool, wait: float,
-        vacuum: bool,
+        vacuum: bool, full: bool = False,
     ) -> None:  # fmt: skip
         self._services, self._purge = services, purge
-        self._dry_run, self._yes, self._wait, self._vacuum = dry_run, yes, wait, vacuum
+        self._dry_run, self._yes, self._wait = dry_run, yes, wait
+        self._vacuum, self._full = vacuum or full, full
 
     async def run(self, *, json: bool) -> None:
         """Look up what it covers, ask, carry it out and show the receipt."""
@@ -131,17 +140,19 @@ class Purging:
         confirm(f"Erase everything of {what}? This cannot be undone.", self._yes)
         result = await carry_out(self._services, self._purge, echo, self._wait)
         found.update(_result(result), sent=True)
-        if self._vacuum:
-            await self._reclaim()
+        await self._reclaim()
         found["remains"] = (await _receipt(self._services, self._purge))["remains"]
         self._show(found, result, json=json)
 
     async def _reclaim(self) -> None:
         from sinks.postgres.reading import reading_postgres
-        from sinks.postgres.reclaiming import reclaim
+        from sinks.postgres.reclaiming import rebuild_indexes, reclaim
 
         async with reading_postgres(self._services.postgres) as connection:
-            await reclaim(connection, echo)
+            if self._vacuum:
+                await reclaim(connection, echo, full=self._full)
+            else:
+                await rebuild_indexes(connection, echo)
 
     def _show(self, found: dict[str, Any], result: PurgeResult, *, json: bool) -> None:
         if json:

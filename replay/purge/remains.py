@@ -152,8 +152,9 @@ _ELSEWHERE = [
     ),
     Remainder(
         "files of Postgres",
-        "deleted rows, until VACUUM reuses their space: `headstart memory purge --vacuum`; "
-        "write-ahead log and backups by their own retention",
+        "deleted rows: `headstart memory purge --vacuum` frees their space, in which the bytes "
+        "stay until other rows take it; with `--vacuum-full` they are gone at once; statistics "
+        "until the next ANALYZE, write-ahead log and backups by their own retention",
     ),
     Remainder(
         "executors' spools",

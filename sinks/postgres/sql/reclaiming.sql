@@ -5,7 +5,7 @@
 SELECT s.relname::text, s.n_live_tup, s.n_dead_tup, (
     SELECT i.indexrelid::regclass::text FROM pg_index AS i
     JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS a ON a.oid = c.relam
-    WHERE i.indrelid = s.relid AND a.amname = 'hnsw'
+    WHERE i.indrelid = s.relid AND a.amname = 'hnsw' AND i.indisvalid
 ), pg_has_role(t.relowner, 'USAGE')
 FROM pg_stat_user_tables AS s JOIN pg_class AS t ON t.oid = s.relid
 WHERE s.n_dead_tup > 0 AND s.schemaname = current_schema()
@@ -13,3 +13,10 @@ WHERE s.n_dead_tup > 0 AND s.schemaname = current_schema()
         'episodes', 'episode_outbox', 'memory_retrievals', 'memory_profiles', 'memory_policies',
         'threshold_history', 'notices', 'context_watch', 'trace_dictionaries', 'tenant_keys'))
 ORDER BY s.relname
+
+-- name: unfinished_indexes
+-- What an interrupted REINDEX CONCURRENTLY has left of a table's indexes.
+SELECT c.relname::text FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+JOIN pg_class AS t ON t.oid = i.indrelid
+WHERE t.relname = %(table)s AND t.relnamespace = current_schema()::regnamespace
+    AND NOT i.indisvalid AND c.relname ~ '_cc(new|old)[0-9]*$'
