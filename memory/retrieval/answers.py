@@ -20,7 +20,7 @@ from memory.episodes.canonical import canonical_json
 from memory.episodes.hashes import query_hash
 from memory.episodes.record import writer_of
 from memory.retrieval.request import MemoryQuery
-from memory.retrieval.result import FoundEpisode
+from memory.retrieval.result import FoundEpisode, Retrieval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,8 @@ class PastAnswer(NamedTuple):
     """For the context of the agent, best first."""
     degraded: tuple[str, ...] = ()
     """What was not searched, and why: also that the user's memory is off."""
+    retrieval: Retrieval | None = None
+    """Its id joins what is logged of the answer: `Memory.reused`, `Memory.evaluated`."""
 
 
 def past_answer(

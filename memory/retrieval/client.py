@@ -164,7 +164,8 @@ class Memory:
         found = self._search(query)
         episodes = [*equal.episodes, *found.episodes]
         answer = past_answer(query, episodes, rule, complete=equal.complete)
-        return answer._replace(degraded=tuple(dict.fromkeys((*equal.degraded, *found.degraded))))
+        degraded = tuple(dict.fromkeys((*equal.degraded, *found.degraded)))
+        return answer._replace(degraded=degraded, retrieval=found)
 
     def profiles(self) -> tuple[UserProfiles | None, str]:
         """Return what the tenant's users have set, by user; None, and why, if it cannot be read."""

@@ -12,6 +12,7 @@ from memory.episodes.record import Episode
 from memory.retrieval.answers import SAFE, AnswerRule, PastAnswer
 from memory.retrieval.client import Memory
 from memory.retrieval.equal_runs import WRITERS
+from memory.retrieval.journal import apply_judgements
 from memory.store.importing import import_episodes
 from sinks.connections import connect_postgres
 from tests.memory.finished_runs import finished_run
@@ -58,7 +59,7 @@ def test_an_answer_goes_to_its_own_user_only(migrated: str) -> None:
 def test_two_independent_writers_answer_for_all(migrated: str) -> None:
     unnamed = [answered(10 + n, None, "to 6 pm", session_id=f"s{n}") for n in range(3)]
     keep(migrated, unnamed)
-    assert ask(migrated, "ann").response is None, "runs that name nobody are one writer"
+    assert ask(migrated, "ann").response is None, "runs that name no user are one writer"
     assert ask(migrated, None).response == "to 6 pm"
     keep(migrated, [answered(1, "bob", "to 6 pm")])
     assert ask(migrated, "ann").response == "to 6 pm"
@@ -87,3 +88,20 @@ def test_chosen_keys_of_the_context_are_enough(migrated: str) -> None:
     by_account = AnswerRule(keys=("account",))
     assert ask(migrated, "ann", rule=by_account, context=now).response == "10 EUR"
     assert ask(migrated, "ann", rule=by_account, context={"account": 8}).response is None
+
+
+def test_an_answer_that_was_rejected_is_not_given_again(migrated: str) -> None:
+    keep(migrated, [answered(1, "ann", "10 EUR")])
+    given = {"workflow_type": "order", "context": {}, "user_id": "ann"}
+    with Memory(migrated, tenant="a", embedders=[WordEmbedder()], timeout_s=60) as memory:
+        past = memory.answer(QUERY, **given)
+        assert past.retrieval is not None
+        assert past.episode is not None
+        assert memory.evaluated(past.retrieval, [past.episode.id], accepted=False) == ""
+
+        async def judged() -> int:
+            async with await connect_postgres(migrated) as connection:
+                return await apply_judgements(connection, "a")
+
+        assert asyncio.run(judged()) == 1
+        assert memory.answer(QUERY, **given).response is None
