@@ -69,6 +69,9 @@ COMMANDS = {
     "emit": CommandSpec(
         "cli.data.emit:emit", "Send events from a JSONL file, or from standard input."
     ),
+    "backup": CommandSpec(
+        "cli.data.backup:app", "Backups of the whole system: create, verify, restore, purges."
+    ),
     "migrate": CommandSpec(
         "cli.system.migrate:migrate",
         "Apply missing schema migrations in one transaction; running it again changes nothing.",

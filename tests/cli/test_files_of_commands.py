@@ -55,6 +55,11 @@ ROLES: dict[tuple[str, str], str] = {
     ("thresholds import", "file"): "input",
     ("thresholds snapshot", "file"): "output",
     ("dead-letters replay", "file"): "input",
+    ("backup create", "to"): "folder",
+    ("backup verify", "folder"): "input",
+    ("backup restore", "folder"): "input",
+    ("backup restore", "purges"): "input",
+    ("backup purges", "file"): "output",
     ("memory backfill", "runs"): "input",
     ("memory export", "file"): "output",
     ("memory import", "file"): "input",
@@ -167,6 +172,9 @@ SERVED: dict[tuple[str, str], list[str]] = {
     ("demo", "html"): ["demo", "--html", "OUT", "--traces", "IN"],
     ("thresholds export", "file"): ["thresholds", "export", "OUT", "--kafka", "CLOSED"],
     ("thresholds snapshot", "file"): ["thresholds", "snapshot", "OUT", "--kafka", "CLOSED"],
+    ("backup purges", "file"): [
+        "backup", "purges", "OUT", "--postgres", "postgresql://127.0.0.1:1/none"
+    ],
     ("memory export", "file"): [
         "memory", "export", "OUT", "--postgres", "postgresql://127.0.0.1:1/none"
     ],

@@ -45,6 +45,7 @@ PAGES = {
     "how-to/rebuild": 1,
     "how-to/export-and-import": 4,
     "how-to/upgrade": 2,
+    "how-to/backup-and-restore": 1,
 }
 """How many snippets of each page are run; others have none, or need Docker or other services."""
 

@@ -1,0 +1,1 @@
+"""Backups: a consistent set of files of one system, and their restore into an empty one."""

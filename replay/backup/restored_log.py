@@ -1,0 +1,187 @@
+"""Writes the log's part of a backup to a broker whose log is new: events, rows, models, commands.
+
+The rows get the version of before offset 0 of the new log epoch, as if a worker had migrated them
+(agents/thresholds/epoch_migration.py), and the saved end of the log begins at offset 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from headstart.kafka_producer import BrokerUnreachable, end_producer, start_producer
+from processing.state.rows import CONTEXT, PARTITION_KEY, is_row, with_version
+from replay.backup.manifest import Manifest, UnusableBackup
+from replay.backup.saved_records import SavedRecord, read_saved_records, read_saved_rows
+from replay.purge.run import purge_parts
+from topics.catalogue import CHANGELOG, COMMANDS, EVENTS, MODELS, THRESHOLDS
+from topics.control.messages import Purge, control_records
+from topics.epoch import Epoch
+from topics.kafka.admin import describe_topics
+from topics.kafka.reader import read_records, topic_state
+
+_BATCH_BYTES: Final = 4_000_000
+_MAX_REQUEST: Final = CHANGELOG.max_record_bytes - 65_536
+_OLDEST_MS: Final = 86_400_000
+"""How old a record may be by its timestamp: retention would delete what no worker has read."""
+
+
+class LogNotEmpty(RuntimeError):
+    """The broker's log has records that are not of this restore."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"the log is not empty: {topic} has records that are not of this backup. Restore into "
+            "a new one while no worker and no executor runs (`headstart up --no-workers`)"
+        )
+
+
+async def require_empty_log(kafka: str) -> None:
+    """Raise `LogNotEmpty` if a topic of the log has records."""
+    names = [EVENTS.name, CHANGELOG.name, MODELS.name, THRESHOLDS.name]
+    for name, state in (await describe_topics(kafka, names)).items():
+        if any(state.end.values()):
+            raise LogNotEmpty(name)
+
+
+class RestoredLog:
+    """The log that a backup is restored to."""
+
+    def __init__(self, folder: Path, manifest: Manifest, epoch: Epoch, kafka: str) -> None:
+        self._folder, self._manifest, self._epoch = folder, manifest, epoch
+        self._kafka = kafka
+
+    async def write_events(
+        self, purges: Sequence[Purge], operators_key: bytes | None
+    ) -> dict[int, int]:
+        """Write the saved end of the log and then purges; return what Postgres has of it.
+
+        That is, by partition, the first offset that the restored tables lack. Raises `LogNotEmpty`.
+        """
+        records: dict[int, list[SavedRecord]] = defaultdict(list)
+        oldest = time.time_ns() // 1_000_000 - _OLDEST_MS
+        for each in self._saved("events", EVENTS.name):
+            timestamp = max(each.timestamp or 0, oldest)
+            records[each.partition].append(each._replace(timestamp=timestamp))
+        held = self._manifest.stored
+        stored = {
+            number: sum(each.offset < held.get(number, 0) for each in records[number])
+            for number in range(self._epoch.partitions)
+        }
+        for part in (part for purge in purges for part in purge_parts(purge)):
+            for out in control_records(part, range(self._epoch.partitions), operators_key):
+                headers = tuple(out.headers)
+                records[out.partition].append(
+                    SavedRecord(out.partition, -1, None, out.key, out.value, headers)
+                )
+        missing = await self._missing(records)
+        async with self._producing() as producer:
+            await _send(producer, EVENTS.name, missing)
+        end = (await topic_state(self._kafka, EVENTS.name)).end
+        if any(end[number] != len(each) for number, each in records.items()):
+            raise LogNotEmpty(EVENTS.name)
+        return stored
+
+    async def _missing(self, records: Mapping[int, Sequence[SavedRecord]]) -> list[SavedRecord]:
+        """Return what an interrupted restore has not written. Raises `LogNotEmpty`."""
+        state = await topic_state(self._kafka, EVENTS.name)
+        begin = {number: state.begin[number] for number in range(self._epoch.partitions)}
+        end = {number: state.end[number] for number in begin}
+        async for record in read_records(self._kafka, EVENTS.name, begin, end):
+            ours = records.get(record.partition, ())
+            if record.offset >= len(ours) or (record.key, record.value) != (
+                ours[record.offset].key, ours[record.offset].value,
+            ):  # fmt: skip
+                raise LogNotEmpty(EVENTS.name)
+        return [each for number, of in records.items() for each in of[end[number] :]]
+
+    async def write_rows(self) -> int:
+        """Write the learned rows, each partition's own row last; return how many contexts."""
+        own: list[SavedRecord] = []
+        contexts = 0
+        async with self._producing() as producer:
+            batch, size = list[SavedRecord](), 0
+            for partition, key, row in self._rows():
+                changed = with_version(row, self._epoch.number, -1)
+                record = SavedRecord(partition, -1, None, key, changed)
+                if key == PARTITION_KEY:
+                    own.append(record)
+                    continue
+                contexts += key.startswith(CONTEXT)
+                batch.append(record)
+                size += len(row)
+                if size > _BATCH_BYTES:
+                    await _send(producer, CHANGELOG.name, batch)
+                    batch, size = [], 0
+            await _send(producer, CHANGELOG.name, batch)
+            await _send(producer, CHANGELOG.name, own)
+        return contexts
+
+    def _rows(self) -> Iterable[tuple[int, bytes, bytes]]:
+        for file in self._manifest.of_kind("rows"):
+            for partition, key, row in read_saved_rows(self._folder, file):
+                if not 0 <= partition < self._epoch.partitions or not is_row(key, row):
+                    raise UnusableBackup(f"{self._folder / file.name}: damaged: no row of a table")
+                yield partition, key, row
+
+    async def write_models(self) -> None:
+        """Write the last state of each shared model."""
+        async with self._producing() as producer:
+            await _send(producer, MODELS.name, self._saved("models", MODELS.name))
+
+    async def write_commands(self) -> None:
+        """Write the overrides and modes that the new log does not have."""
+        state = await topic_state(self._kafka, COMMANDS.name)
+        known = {
+            record.key
+            async for record in read_records(self._kafka, COMMANDS.name, state.begin, state.end)
+        }
+        async with self._producing() as producer:
+            saved = self._saved("commands", COMMANDS.name)
+            await _send(producer, COMMANDS.name, (e for e in saved if e.key not in known))
+
+    def _saved(self, kind: str, topic: str) -> Iterable[SavedRecord]:
+        most = 1 if topic == COMMANDS.name else self._epoch.partitions
+        for file in self._manifest.of_kind(kind):
+            for each in read_saved_records(self._folder, file):
+                if not 0 <= each.partition < most:
+                    raise UnusableBackup(f"{self._folder / file.name}: damaged: a wrong partition")
+                yield each
+
+    @asynccontextmanager
+    async def _producing(self) -> AsyncIterator[AIOKafkaProducer]:
+        try:
+            producer = await start_producer(
+                self._kafka, max_request_size=_MAX_REQUEST, request_timeout_ms=120_000
+            )
+            try:
+                yield producer
+            finally:
+                await end_producer(producer, 5.0)
+        except (KafkaError, OSError) as error:
+            raise BrokerUnreachable(self._kafka, error) from error
+
+
+async def _send(producer: Any, topic: str, records: Iterable[SavedRecord]) -> None:
+    """Send records in their order, a bounded number of bytes at once."""
+    waiting, size = list[Any](), 0
+    for each in records:
+        waiting.append(
+            await producer.send(
+                topic, each.value, key=each.key, partition=each.partition,
+                timestamp_ms=each.timestamp, headers=list(each.headers),
+            )
+        )  # fmt: skip
+        size += len(each.value or b"")
+        if size > _BATCH_BYTES:
+            await asyncio.gather(*waiting)
+            waiting, size = [], 0
+    await asyncio.gather(*waiting)

@@ -1,0 +1,60 @@
+-- Backup and restore of all tables.
+
+-- name: snapshot
+-- One moment for all statements of the transaction. Rows that row security would hide are an error.
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL row_security = off;
+SET LOCAL statement_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = 0
+
+-- name: tables
+-- The tables of the schema that are no partitions, with the columns that are not generated.
+SELECT c.relname, array_agg(a.attname::text ORDER BY a.attname)
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'sink_offsets'::regclass)
+    AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname = ANY (%(names)s)
+    AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+GROUP BY c.relname ORDER BY c.relname
+
+-- name: days
+-- The days that have a partition of events.
+SELECT right(c.relname, 8) FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
+WHERE inhparent = 'episodic_events'::regclass AND c.relname ~ '^episodic_events_\d{8}$' ORDER BY 1
+
+-- name: identities
+-- The identity columns of a table, with their sequences.
+SELECT a.attname::text, pg_get_serial_sequence(%(table)s, a.attname) FROM pg_attribute a
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attidentity <> '' AND NOT a.attisdropped
+
+-- name: add_day
+-- The partition of a day.
+SELECT add_event_partition(%(day)s::date)
+
+-- name: lock_restore
+-- One restore at a time.
+SELECT pg_advisory_xact_lock(hashtextextended('headstart restore', 0))
+
+-- name: begin_restore
+-- Which backup this database was restored from: "topic" is its id, `next_offset` 1 once it is whole.
+INSERT INTO sink_offsets (consumer, topic, epoch, partition, next_offset)
+VALUES ('headstart-restore', %(id)s, %(epoch)s, 0, 0)
+
+-- name: restored
+-- 0: the tables are restored; 1: everything is.
+SELECT next_offset FROM sink_offsets WHERE consumer = 'headstart-restore' AND topic = %(id)s
+
+-- name: finish_restore
+-- Everything is restored.
+UPDATE sink_offsets SET next_offset = 1 WHERE consumer = 'headstart-restore' AND topic = %(id)s
+
+-- name: later_history
+-- Workflow types with steps behind an offset.
+SELECT DISTINCT tenant, workflow_type FROM threshold_history
+WHERE epoch = %(epoch)s AND "offset" > %(offset)s
+
+-- name: delete_later_history
+-- Steps that the saved end of the log gives again.
+DELETE FROM threshold_history h USING unnest(%(tenants)s::text[], %(types)s::text[])
+    AS given (tenant, workflow_type)
+WHERE h.tenant = given.tenant AND h.workflow_type = given.workflow_type
+    AND h.epoch = %(epoch)s AND h."offset" > %(offset)s
