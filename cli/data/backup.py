@@ -190,4 +190,9 @@ def _restored(result: RestoreResult) -> list[str]:
             f"warning: {counted(count, 'record')} of partition {number} are lost: retention "
             "deleted them, and the backup is older"
         )
+    if keys := result.rows.get("tenant_keys"):
+        lines.append(
+            f"{counted(keys, 'data key')} of tenants are as the backup has them: before workers "
+            "start, shred again those that were shredded since (`headstart memory keys shred`)"
+        )
     return [*lines, f"in {result.seconds:.1f} s; start the workers, then `headstart verify`"]

@@ -7,12 +7,8 @@ lacks is in the saved end of the log, which begins behind the rows.
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +16,10 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from headstart.events.schema import new_id
+from replay.backup.folder import whole_folder
 from replay.backup.manifest import FORMAT, BackupFile, Manifest, SequenceState, write_manifest
 from replay.backup.packed_files import PackedWriter
 from replay.backup.saved_records import record_line, row_line
-from replay.files.output import CannotWrite
 from replay.log.live_table import read_settled
 from sinks.postgres.migrate import read_migrations
 from sinks.postgres.progress import stored_offsets
@@ -72,38 +68,10 @@ async def create_backup(
 
     Raises `CannotWrite`, `SinksBehind`, and the errors of the services; there is no folder then.
     """
-    with _whole_folder(folder) as place:
+    with whole_folder(folder) as place:
         manifest = await _Backup(source, place, echo).run(wait_s)
         write_manifest(place, manifest)
     return manifest
-
-
-@contextmanager
-def _whole_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder beside it that takes its name when the block ends without an exception."""
-    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise CannotWrite(f"cannot write {folder}: it exists; name a new folder")
-    partial = folder.parent / f".{folder.name}.unfinished-{secrets.token_hex(4)}"
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir(mode=0o700)
-    except OSError as error:
-        raise CannotWrite(f"cannot write {folder}: {error.strerror}") from error
-    try:
-        yield partial
-        _flush(partial)
-        partial.rename(folder)
-        _flush(folder.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _flush(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 class _Backup:

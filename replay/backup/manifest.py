@@ -5,6 +5,7 @@ It is written last, so a folder without one is not a backup. It names no address
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -59,6 +60,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `applied`: last offset that the learned rows have (-1: none); `stored`: first offset that the
     tables lack; `log_end`: first offset that the saved end of the log lacks. `created`: Unix ms.
+    `sha256`: of the other fields, see `sealed`.
     """
 
     format: int
@@ -75,6 +77,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stored: Mapping[int, _Count]
     log_end: Mapping[int, _Count]
     files: tuple[BackupFile, ...]
+    sha256: str = ""
 
     def of_kind(self, kind: str) -> Iterator[BackupFile]:
         """Yield the files of a kind, in order."""
@@ -87,6 +90,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def rows_of(self, table: str) -> int:
         """Return how many rows of a table the backup has."""
         return sum(each.entries for each in self.of_kind("table") if each.table == table)
+
+    def sealed(self) -> Manifest:
+        """Return it with the SHA-256 of its other fields, by which damage is noticed."""
+        plain = msgspec.json.encode(msgspec.structs.replace(self, sha256=""))
+        return msgspec.structs.replace(self, sha256=hashlib.sha256(plain).hexdigest())
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -116,6 +124,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _require_consistent(path: Path, manifest: Manifest) -> None:
+    if manifest != manifest.sealed():
+        raise UnusableBackup(f"{path}: damaged: its SHA-256 is not that of its fields")
     names = [each.name for each in manifest.files]
     if len(set(names)) != len(names):
         raise UnusableBackup(f"{path}: damaged (a file is listed twice)")
@@ -128,10 +138,10 @@ def _require_consistent(path: Path, manifest: Manifest) -> None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, readable by its owner only, and flush it to disk. Raises `OSError`."""
+    """Write the manifest sealed, readable by its owner only, and flush it. Raises `OSError`."""
     number = os.open(folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(number, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        file.write(msgspec.json.format(msgspec.json.encode(manifest.sealed()), indent=1) + b"\n")
         file.flush()
         os.fsync(number)
 

@@ -7,7 +7,7 @@ and what is in the new log already must be what would be written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,33 +16,17 @@ import msgspec
 from psycopg import AsyncConnection
 
 from replay.backup.check import check_backup
-from replay.backup.manifest import BackupFile, Manifest, UnusableBackup
-from replay.backup.packed_files import unpacked_chunks
-from replay.backup.restored_log import RestoredLog, require_empty_log
+from replay.backup.manifest import Manifest
+from replay.backup.restored_log import RestoredLog, require_empty_log, require_no_workers
+from replay.backup.restored_tables import CannotRestore, RestoredTables
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate, read_migrations
 from sinks.postgres.purges import read_purges
-from sinks.postgres.table_copy import (
-    StoredTable,
-    add_days,
-    analyze,
-    begin_restore,
-    copy_in,
-    delete_later_history,
-    finish_restore,
-    lock_empty,
-    restored_state,
-    set_sequence,
-    stored_tables,
-)
+from sinks.postgres.table_copy import finish_restore, restored_epoch
 from topics.catalogue import EPISODES_GROUP, EVENTS
 from topics.control.messages import Purge
 from topics.epoch import Epoch, read_epoch
 from topics.kafka.reader import topic_state
-
-
-class CannotRestore(RuntimeError):
-    """The backup does not fit the system; nothing was changed."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +64,8 @@ async def restore_backup(
 ) -> RestoreResult:
     """Restore a backup. `purges`: those after it, as far as they are known; None: not known.
 
-    Raises `UnusableBackup`, `CannotRestore`, `NotEmpty`, and the errors of the services.
+    Raises `UnusableBackup`, `CannotRestore`, `WorkersRun`, `NotEmpty`, `LogNotEmpty`, and the
+    errors of the services.
     """
     begun = time.monotonic()
     manifest = check_backup(folder, echo, unpack=False)
@@ -89,21 +74,23 @@ async def restore_backup(
     _require_fit(manifest, epoch, purges, same_log=same_log)
     if same_log:
         await _require_log_of(manifest, target.kafka)
+    await require_no_workers(target.kafka)
     await migrate(target.postgres)
     result = RestoreResult(manifest.id, epoch.number, same_log)
     async with await connect_postgres(target.postgres) as connection:
-        state = await restored_state(connection, manifest.id)
-        if state is None:
+        mark = await restored_epoch(connection, manifest.id)
+        if mark is None:
             if not same_log:
                 await require_empty_log(target.kafka)
-            await _Tables(connection, folder, manifest, echo).restore(same_log=same_log)
-        elif state:
+            await RestoredTables(connection, folder, manifest, echo).write(same_log=same_log)
+        elif mark[0]:
+            _require_log_of_mark(mark[1], epoch)
             result.already = True
             return result
         result.rows = {each.table or "": each.entries for each in manifest.of_kind("table")}
         if same_log:
             result.lost = await _deleted_records(target.kafka, manifest)
-            await finish_restore(connection, manifest.id)
+            await finish_restore(connection, manifest.id, epoch.number)
         else:
             await _restore_log(connection, folder, manifest, target, epoch, purges or (), result)
     result.seconds = round(time.monotonic() - begun, 3)
@@ -135,6 +122,15 @@ def _require_fit(
             "the log of the backup is gone, and with it what was purged after the backup: give "
             "the newest list of `headstart backup purges` as --purges FILE, or "
             "--no-later-purges if nothing was purged since. Nothing was changed"
+        )
+
+
+def _require_log_of_mark(restored: int, epoch: Epoch) -> None:
+    if restored != epoch.number:
+        raise CannotRestore(
+            f"the database has this backup already, restored with log epoch {restored}, and the "
+            f"broker's is {epoch.number}: its log is another one. Restore into a new database. "
+            "Nothing was changed"
         )
 
 
@@ -171,65 +167,5 @@ async def _restore_log(
     await log.write_models()
     await log.write_commands()
     result.contexts = await log.write_rows()
-    progress: Mapping[int, int] = stored
-    await finish_restore(
-        connection, manifest.id, [(EPISODES_GROUP, EVENTS.name, epoch.number, progress)]
-    )
-
-
-class _Tables:
-    """Restores the tables in one transaction."""
-
-    def __init__(
-        self,
-        connection: AsyncConnection[Any],
-        folder: Path,
-        manifest: Manifest,
-        echo: Callable[[str], None],
-    ) -> None:
-        self._connection, self._folder = connection, folder
-        self._manifest, self._echo = manifest, echo
-
-    async def restore(self, *, same_log: bool) -> None:
-        connection, manifest = self._connection, self._manifest
-        tables = {each.name: each for each in await stored_tables(connection)}
-        files = [(self._table_of(file, tables), file) for file in manifest.of_kind("table")]
-        async with connection.transaction():
-            await connection.execute("SET LOCAL statement_timeout = 0")
-            await lock_empty(connection, tables.values())
-            await add_days(connection, manifest.days)
-            for table, file in files:
-                await self._copy(table, file)
-            for each in manifest.sequences:
-                if each.table not in tables:
-                    raise UnusableBackup(f"{self._folder}: an unknown table {each.table}")
-                await set_sequence(
-                    connection, each.table, each.column, each.last_value, each.is_called
-                )
-            if not same_log:
-                await delete_later_history(connection, manifest.epoch, manifest.applied)
-            await begin_restore(connection, manifest.id, manifest.epoch)
-        await analyze(connection, tables.values())
-
-    def _table_of(self, file: BackupFile, tables: Mapping[str, StoredTable]) -> StoredTable:
-        table = tables.get(file.table or "")
-        if table is None and file.entries:
-            raise CannotRestore(
-                f"the backup has the table {file.table}, and the database has not: it needs the "
-                "same extensions (pgvector). Nothing was changed"
-            )
-        found = table or StoredTable(file.table or "", ())
-        if table is not None and set(file.columns) != set(table.columns):
-            raise CannotRestore(f"the table {file.table} has other columns than in the backup")
-        return StoredTable(found.name, file.columns)
-
-    async def _copy(self, table: StoredTable, file: BackupFile) -> None:
-        if not file.entries:
-            return
-        begun = time.monotonic()
-        rows = await copy_in(self._connection, table, unpacked_chunks(self._folder, file))
-        if rows != file.entries:
-            raise UnusableBackup(
-                f"{self._folder / file.name}: {rows:,} rows, {file.entries:,} were written"
-            )
-        self._echo(f"{table.name}: {rows:,} rows in {time.monotonic() - begun:.1f} s")
+    progress = [(EPISODES_GROUP, EVENTS.name, stored)]
+    await finish_restore(connection, manifest.id, epoch.number, progress)

@@ -22,14 +22,26 @@ from processing.state.rows import CONTEXT, PARTITION_KEY, is_row, with_version
 from replay.backup.manifest import Manifest, UnusableBackup
 from replay.backup.saved_records import SavedRecord, read_saved_records, read_saved_rows
 from replay.purge.run import purge_parts
-from topics.catalogue import CHANGELOG, COMMANDS, EVENTS, MODELS, THRESHOLDS
+from topics.catalogue import (
+    CHANGELOG,
+    COMMANDS,
+    EPISODES_GROUP,
+    EVENTS,
+    HISTORY_GROUP,
+    MODELS,
+    PREDICTIONS_GROUP,
+    THRESHOLDS,
+    THRESHOLDS_GROUP,
+)
 from topics.control.messages import Purge, control_records
 from topics.epoch import Epoch
 from topics.kafka.admin import describe_topics
+from topics.kafka.groups import describe_groups
 from topics.kafka.reader import read_records, topic_state
 
 _BATCH_BYTES: Final = 4_000_000
 _MAX_REQUEST: Final = CHANGELOG.max_record_bytes - 65_536
+_GROUPS: Final = (THRESHOLDS_GROUP, EPISODES_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP)
 _OLDEST_MS: Final = 86_400_000
 """How old a record may be by its timestamp: retention would delete what no worker has read."""
 
@@ -42,6 +54,23 @@ class LogNotEmpty(RuntimeError):
             f"the log is not empty: {topic} has records that are not of this backup. Restore into "
             "a new one while no worker and no executor runs (`headstart up --no-workers`)"
         )
+
+
+class WorkersRun(RuntimeError):
+    """Workers are members of a consumer group; nothing was changed."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"workers of group {group} run: stop them on every host (with `up`: start it with "
+            "--no-workers). A killed one counts for some seconds more. Nothing was changed"
+        )
+
+
+async def require_no_workers(kafka: str) -> None:
+    """Raise `WorkersRun` if a group has members, where the broker reports what they own."""
+    for group, state in (await describe_groups(kafka, _GROUPS)).items():
+        if state.members and state.owned is not None:
+            raise WorkersRun(group)
 
 
 async def require_empty_log(kafka: str) -> None:

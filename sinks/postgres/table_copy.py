@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection, sql
 
@@ -21,6 +21,11 @@ from sinks.postgres.statements import load_statements
 _SQL = load_statements("backup")
 _OFFSETS = load_statements("offsets")
 _CREATED = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", re.MULTILINE)
+
+LEFT_OUT: Final[Mapping[str, str]] = {
+    "schema_migrations": "`migrate` writes it; the manifest names the migrations",
+}
+"""Our tables that no backup has. A table that is neither here nor copied fails a test."""
 
 
 class StoredTable(NamedTuple):
@@ -41,7 +46,7 @@ class NotEmpty(RuntimeError):
 
 
 def own_tables() -> list[str]:
-    """Return the names of the tables that this version creates, without that of the migrations."""
+    """Return the names of the tables that this version's schema creates, but `LEFT_OUT`."""
     texts = [each.text for each in read_migrations()]
     texts.append(load_statements("memory_schema")["create_vectors"].decode())
     return sorted({name for text in texts for name in _CREATED.findall(text)})
@@ -140,10 +145,13 @@ async def set_sequence(
     )
 
 
-async def restored_state(connection: AsyncConnection[Any], backup: str) -> int | None:
-    """Return None: not restored from this backup; 0: its tables are; 1: all of it is."""
+async def restored_epoch(connection: AsyncConnection[Any], backup: str) -> tuple[bool, int] | None:
+    """Return None if no table is restored from this backup; else whether all of it is.
+
+    With that goes the log epoch: of the backup, or that in which all of it goes on.
+    """
     rows = await _rows(connection, "restored", id=backup)
-    return rows[0][0] if rows else None
+    return (rows[0][0] == 1, rows[0][1]) if rows else None
 
 
 async def begin_restore(connection: AsyncConnection[Any], backup: str, epoch: int) -> None:
@@ -154,14 +162,15 @@ async def begin_restore(connection: AsyncConnection[Any], backup: str, epoch: in
 async def finish_restore(
     connection: AsyncConnection[Any],
     backup: str,
-    progress: Sequence[tuple[str, str, int, Mapping[int, int]]] = (),
+    epoch: int,
+    progress: Sequence[tuple[str, str, Mapping[int, int]]] = (),
 ) -> None:
-    """Mark a restore as whole, in a transaction with where sinks continue.
+    """Mark a restore as whole in a log epoch, in a transaction with where sinks continue.
 
-    `progress`: (consumer, topic, epoch, first offset that is not stored by partition).
+    `progress`: (consumer, topic, first offset that is not stored by partition).
     """
     async with connection.transaction():
-        for consumer, topic, epoch, offsets in progress:
+        for consumer, topic, offsets in progress:
             await connection.execute(
                 _OFFSETS["advance"],
                 {
@@ -169,7 +178,7 @@ async def finish_restore(
                     "partitions": list(offsets), "next_offsets": list(offsets.values()),
                 },
             )  # fmt: skip
-        await connection.execute(_SQL["finish_restore"], {"id": backup})
+        await connection.execute(_SQL["finish_restore"], {"id": backup, "epoch": epoch})
 
 
 async def delete_later_history(

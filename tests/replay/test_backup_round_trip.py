@@ -17,8 +17,9 @@ from headstart.kafka_producer import start_producer
 from processing.records.partitioner import partition_for
 from processing.state.rows import CONTEXT, PARTITION_KEY, with_version
 from replay.backup.create import BackupSource, SinksBehind, create_backup
-from replay.backup.restore import CannotRestore, RestoreTarget, restore_backup
+from replay.backup.restore import RestoreTarget, restore_backup
 from replay.backup.restored_log import _send
+from replay.backup.restored_tables import CannotRestore
 from replay.backup.saved_records import SavedRecord
 from replay.log.live_table import read_whole_table
 from sinks.epochs import remember_epoch
@@ -37,6 +38,7 @@ ROWS = """
         now() - g * interval '10 minutes', jsonb_build_object('number', g, 'text', E'a\\tb\\n')
     FROM generate_series(1, %s) g
 """
+OTHER_LOG = "UPDATE sink_offsets SET epoch = epoch - 1 WHERE consumer = 'headstart-restore'"
 DIGEST = "SELECT count(*), sum(hashtextextended(x::text, 0)) FROM episodic_events x"
 
 
@@ -125,6 +127,10 @@ def test_rows_offsets_and_versions_are_restored(
         found = connection.execute(query, (EPISODES_GROUP, epoch.number)).fetchall()
     assert found == [(STORED - APPLIED - 1,)] * PARTITIONS
     assert asyncio.run(restore_backup(folder, target, [], lines.append)).already
+    with psycopg.connect(second.postgres) as connection:
+        connection.execute(OTHER_LOG)
+    with pytest.raises(CannotRestore, match="its log is another one"):
+        asyncio.run(restore_backup(folder, target, [], lines.append))
 
 
 def test_no_backup_is_written_while_postgres_lacks_what_was_learned(

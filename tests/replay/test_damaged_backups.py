@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cramjam
+import msgspec
 import pytest
 
 from replay.backup.check import check_backup
-from replay.backup.create import _whole_folder
+from replay.backup.folder import whole_folder
 from replay.backup.manifest import Manifest, UnusableBackup, write_manifest
 from replay.backup.packed_files import PackedWriter, unpacked_chunks
 from replay.backup.purge_list import read_purge_list
@@ -28,7 +33,7 @@ EMPTY_COPY = b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\xff\xff"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     place = tmp_path / "backup"
-    with _whole_folder(place) as unfinished:
+    with whole_folder(place) as unfinished:
         with PackedWriter(unfinished, ROWS) as rows:
             for number in range(50):
                 rows.add(row_line(0, b"c%d" % number, bytes(40)))
@@ -43,8 +48,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def change(place: Path, **fields: Any) -> None:
+    """Change fields of the manifest as a sender of a hostile one would, with its SHA-256."""
     path = place / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    changed = json.dumps(json.loads(path.read_text()) | fields)
+    with contextlib.suppress(msgspec.ValidationError):
+        sealed = msgspec.json.decode(changed, type=Manifest).sealed()
+        changed = msgspec.json.encode(sealed).decode()
+    path.write_text(changed)
 
 
 def change_file(place: Path, **fields: Any) -> None:
@@ -120,6 +130,16 @@ def test_what_is_no_manifest_is_refused(folder: Path, text: str) -> None:
         check_backup(folder)
 
 
+def test_each_digit_of_the_manifest_is_checked(folder: Path) -> None:
+    path = folder / "manifest.json"
+    whole = path.read_bytes()
+    for place in (n for n, each in enumerate(whole) if chr(each).isdigit()):
+        other = b"%d" % ((whole[place] - ord("0") + 1) % 10)
+        path.write_bytes(whole[:place] + other + whole[place + 1 :])
+        with pytest.raises(UnusableBackup, match=r"manifest\.json"):
+            check_backup(folder)
+
+
 def test_without_a_manifest_it_is_no_backup(folder: Path) -> None:
     (folder / "manifest.json").unlink()
     with pytest.raises(UnusableBackup, match="not a complete backup"):
@@ -147,7 +167,7 @@ def test_fewer_lines_than_written_are_refused(folder: Path) -> None:
 
 
 def _interrupted(place: Path) -> None:
-    with _whole_folder(place) as unfinished:
+    with whole_folder(place) as unfinished:
         (unfinished / "part").write_bytes(b"x")
         raise KeyboardInterrupt
 
@@ -159,9 +179,30 @@ def test_an_interrupted_backup_leaves_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     place.mkdir()
     (place / "mine").write_bytes(b"x")
-    with pytest.raises(CannotWrite, match="it exists"), _whole_folder(place):
+    with pytest.raises(CannotWrite, match="it exists"), whole_folder(place):
         pass
     assert (place / "mine").exists()
+
+
+def test_what_a_killed_process_left_is_deleted(tmp_path: Path) -> None:
+    place = tmp_path / "backup"
+    abandoned = tmp_path / ".backup.unfinished-1"
+    abandoned.mkdir()
+    (abandoned / "part").write_bytes(b"x")
+    with whole_folder(place) as running, whole_folder(tmp_path / "other"):
+        assert not abandoned.exists()
+        with whole_folder(place) as second:
+            (second / "part").write_bytes(b"x")
+        assert running.exists()
+        shutil.rmtree(place)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["backup", "other"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_leaves_no_folder(tmp_path: Path, number: int) -> None:
+    with pytest.raises(CannotWrite, match="make room"), whole_folder(tmp_path / "backup"):
+        raise OSError(number, os.strerror(number))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "headstart-purges", "purges": 1}\n', "x"])

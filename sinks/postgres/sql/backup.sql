@@ -35,17 +35,20 @@ SELECT add_event_partition(%(day)s::date)
 SELECT pg_advisory_xact_lock(hashtextextended('headstart restore', 0))
 
 -- name: begin_restore
--- Which backup this database was restored from: "topic" is its id, `next_offset` 1 once it is whole.
+-- Which backup this database was restored from: "topic" is its id, `next_offset` 1 once it is whole,
+-- and `epoch` then that of the log which it continues in.
 INSERT INTO sink_offsets (consumer, topic, epoch, partition, next_offset)
 VALUES ('headstart-restore', %(id)s, %(epoch)s, 0, 0)
 
 -- name: restored
 -- 0: the tables are restored; 1: everything is.
-SELECT next_offset FROM sink_offsets WHERE consumer = 'headstart-restore' AND topic = %(id)s
+SELECT next_offset, epoch FROM sink_offsets
+WHERE consumer = 'headstart-restore' AND topic = %(id)s
 
 -- name: finish_restore
 -- Everything is restored.
-UPDATE sink_offsets SET next_offset = 1 WHERE consumer = 'headstart-restore' AND topic = %(id)s
+UPDATE sink_offsets SET next_offset = 1, epoch = %(epoch)s
+WHERE consumer = 'headstart-restore' AND topic = %(id)s
 
 -- name: later_history
 -- Workflow types with steps behind an offset.
