@@ -128,8 +128,8 @@ def stored(system: System, tenant: str) -> Stored:
 
 @pytest.fixture
 def stored_at() -> Callable[[Mapping[str, Any], str], Stored]:
-    """The same of another system: its addresses as `up --json` prints them."""
-    return lambda at, tenant: Stored(at["postgres"], at["redis"], tenant)
+    """The same of another system: its addresses as `up --json` prints them, and its `check`."""
+    return lambda at, tenant, check=None: Stored(at["postgres"], at["redis"], tenant, check)
 
 
 def judged(tenant: str, workflow_type: str = "refund", **more: Any) -> Event:

@@ -105,7 +105,7 @@ def test_a_restored_system_has_each_event_once(  # noqa: PLR0917
     mode = ("config", "set", "mode", "observe", "--tenant", tenant, "--reason", "drill")
     assert headstart(*mode, *places(first, "kafka", "redis")).returncode == 0
     with Load(first.addresses.kafka, tmp_path / "spool", event):
-        before = stored_at(vars_of(first), tenant)
+        before = stored_at(vars_of(first), tenant, first.check)
         before.until(lambda: len(before.ids()) > 200)
         made = headstart("backup", "create", "--to", folder, *at, "--json")
         assert made.returncode == 0, made.stderr
