@@ -33,7 +33,7 @@ pytestmark = pytest.mark.integration
 RELATIONS = """
     SELECT c.relname, c.relkind::text FROM pg_class c
     WHERE c.relnamespace = 'public'::regnamespace AND NOT c.relispartition
-        AND c.relkind NOT IN ('i', 'I')
+        AND c.relkind IN ('r', 'p', 'm', 'f', 'S')
         AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
 """
 TRIGGERS = """
