@@ -92,8 +92,12 @@ class Stored:
             }
 
     def counted(self, *workflow_types: str) -> dict[str, int]:
-        """Outcomes by context path."""
-        return {path: value["outcomes"] for path, value in self.served(*workflow_types).items()}
+        """Outcomes by context path, of contexts that are not deleted."""
+        return {
+            path: value["outcomes"]
+            for path, value in self.served(*workflow_types).items()
+            if not value.get("deleted")
+        }
 
     def remembered(self) -> int:
         """The log epoch that Redis knows."""
