@@ -59,7 +59,7 @@ LEFT_OUT = {
 
 
 LONGEST = (
-    "notices", "snippets", "purge", "transactions", "restart", "rebuild", "stuck", "health",
+    "notices", "snippets", "purge", "backup", "transactions", "restart", "rebuild", "stuck", "health",
     "merging", "hostile", "agreement", "config", "epochs", "stopping", "compose", "demo",
     "refusal_limits", "services_die", "sentinel", "tune", "verify", "interventions", "learner",
     "repairing", "fairness",

@@ -7,18 +7,20 @@ import json
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.local import StackConfig
+from deploy.supervisor import Supervisor
 from deploy.system import System
 from headstart import Emitter
 from replay.backup import restored_log
 from replay.backup.manifest import read_manifest
 from replay.backup.restore import RestoreTarget, restore_backup
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from topics.catalogue import EVENTS
 from topics.kafka.reader import read_records, topic_state
 
@@ -27,24 +29,39 @@ pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 Event = dict[str, Any]
 TYPES = ["refund", "order", "search"]
 PARTITIONS = 2
+WORKERS = ("episodes", "thresholds", "history")
 
 
 @pytest.fixture
-def start(broker: str, tmp_path: Path) -> Iterator[Callable[..., System]]:
-    """Start a system on a data directory of its own."""
+def start(broker: str, tmp_path: Path) -> Iterator[Callable[[str], System]]:
+    """Start a system without workers on a data directory of its own."""
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not destroyed")
     started: list[System] = []
 
-    def begin(name: str, *, workers: bool) -> System:
+    def begin(name: str) -> System:
         config = StackConfig(data=tmp_path / name, kafka=broker)
-        started.append(System(config, partitions=PARTITIONS, workers=workers))
+        started.append(System(config, partitions=PARTITIONS, workers=False))
         started[-1].start()
         return started[-1]
 
     yield begin
     for each in started:
         each.stop(drain=False)
+
+
+@contextmanager
+def working(system: System) -> Iterator[Supervisor]:
+    """Run the workers that take part, as `headstart worker all` would run all."""
+    places = {f"HEADSTART_{name.upper()}": value for name, value in vars_of(system).items()}
+    environment = {**places, "HEADSTART_DATA": str(system.data)}
+    supervisor = Supervisor(system.data / "workers", environment, WORKERS)
+    supervisor.start()
+    try:
+        until(lambda: supervisor.ready, meanwhile=supervisor.check)
+        yield supervisor
+    finally:
+        supervisor.stop()
 
 
 def places(system: System, *names: str) -> list[str]:
@@ -61,7 +78,7 @@ class Load:
 
     def _run(self) -> None:
         number = 0
-        while not self._ended.wait(0.01):
+        while not self._ended.wait(0.05):
             for _ in range(5):
                 self._emitter.emit(self._event(number))
                 number += 1
@@ -86,10 +103,9 @@ async def _log(kafka: str, end: dict[int, int]) -> list[Event]:
     return found
 
 
-def test_a_restored_system_has_each_event_once(  # noqa: PLR0917
-    start: Callable[..., System],
+def test_a_restored_system_has_each_event_once(
+    start: Callable[[str], System],
     headstart: Any,
-    launch: Callable[..., Any],
     judged: Callable[..., Event],
     counts: Callable[[Sequence[Event]], dict[str, int]],
     stored_at: Callable[..., Any],
@@ -100,55 +116,46 @@ def test_a_restored_system_has_each_event_once(  # noqa: PLR0917
     def event(number: int) -> Event:
         return judged(tenant, TYPES[number % 3], user_id=f"u{number % 7}")
 
-    first, folder, purges = start("first", workers=True), tmp_path / "backup", tmp_path / "purges"
+    first, folder, purges = start("first"), tmp_path / "backup", tmp_path / "purges"
     at = places(first, "kafka", "postgres")
-    mode = ("config", "set", "mode", "observe", "--tenant", tenant, "--reason", "drill")
-    assert headstart(*mode, *places(first, "kafka", "redis")).returncode == 0
-    with Load(first.addresses.kafka, tmp_path / "spool", event):
-        before = stored_at(vars_of(first), tenant, first.check)
-        before.until(lambda: len(before.ids()) > 200)
-        made = headstart("backup", "create", "--to", folder, *at, "--json")
-        assert made.returncode == 0, made.stderr
-    manifest = read_manifest(folder)
-    assert json.loads(made.stdout)["log_records"] == manifest.count("events") > 0
-    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o600}
-    secret = (folder / "manifest.json").read_text()
-    assert first.addresses.postgres not in secret
-    assert headstart("backup", "verify", "--from", folder).returncode == 0
-    again = headstart("backup", "create", "--to", folder, *at)
-    assert again.returncode == 1
-    assert "name a new folder" in again.stderr
-
-    expected = asyncio.run(_log(first.addresses.kafka, dict(manifest.log_end)))
-    assert first.drain(PATIENCE_S)
-    purge = ("memory", "purge", "--tenant", tenant, "--user", "u3", *at, "--yes")
-    assert headstart(*purge).returncode == 0
-    listed = headstart("backup", "purges", purges, *places(first, "postgres"))
-    assert listed.returncode == 0, listed.stderr
+    with working(first) as workers:
+        mode = ("config", "set", "mode", "observe", "--tenant", tenant, "--reason", "drill")
+        assert headstart(*mode, *places(first, "kafka", "redis")).returncode == 0
+        with Load(first.addresses.kafka, tmp_path / "spool", event):
+            before = stored_at(vars_of(first), tenant, workers.check)
+            before.until(lambda: len(before.ids()) > 200)
+            made = headstart("backup", "create", "--to", folder, *at, "--json")
+            assert made.returncode == 0, made.stderr
+        manifest = read_manifest(folder)
+        assert json.loads(made.stdout)["log_records"] == manifest.count("events") > 0
+        assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o600}
+        assert first.addresses.postgres not in (folder / "manifest.json").read_text()
+        assert headstart("backup", "verify", "--from", folder).returncode == 0
+        expected = asyncio.run(_log(first.addresses.kafka, dict(manifest.log_end)))
+        purge = ("memory", "purge", "--tenant", tenant, "--user", "u3", *at, "--yes")
+        assert headstart(*purge).returncode == 0
+        listed = headstart("backup", "purges", purges, *places(first, "postgres"))
+        assert listed.returncode == 0, listed.stderr
     first.stop(drain=False)  # Postgres, the log, Redis and the workers' data: all are gone
 
-    second = start("second", workers=False)
-    to = ["backup", "restore", "--from", folder, *places(second, "kafka", "postgres")]
-    refused = headstart(*to)
-    assert refused.returncode == 1
-    assert "--no-later-purges" in refused.stderr
+    second = start("second")
     _interrupt(folder, second, monkeypatch)
+    to = ["backup", "restore", "--from", folder, *places(second, "kafka", "postgres")]
     ended = headstart(*to, "--purges", purges, "--json")
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
     assert (result["again"], result["purges"]) == (manifest.count("events"), 1)
-    assert json.loads(headstart(*to, "--no-later-purges", "--json").stdout)["already"]
 
-    every = places(second, "kafka", "postgres", "redis")
-    launch("worker", "all", "--data", tmp_path / "second", *every)
     kept = sorted(each["id"] for each in expected if each["user_id"] != "u3")
     learned = {k: n for k, n in counts(expected).items() if "user_id=u3" not in k}
-    after = stored_at(vars_of(second), tenant)
-    after.until(lambda: after.ids() == kept and after.counted(*TYPES) == learned)
-    verified = headstart("verify", *every, "--caught-up")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    listed = headstart("config", "list", "--json", *places(second, "kafka", "redis"))
-    assert "drill" in listed.stdout
+    with working(second) as workers:
+        after = stored_at(vars_of(second), tenant, workers.check)
+        after.until(lambda: after.ids() == kept and after.counted(*TYPES) == learned)
+        every = places(second, "kafka", "postgres", "redis")
+        verified = headstart("verify", *every, "--caught-up")
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+        listed = headstart("config", "list", "--json", *places(second, "kafka", "redis"))
+        assert "drill" in listed.stdout
 
 
 def vars_of(system: System) -> dict[str, str]:
