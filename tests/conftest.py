@@ -59,10 +59,10 @@ LEFT_OUT = {
 
 
 LONGEST = (
-    "notices", "snippets", "purge", "backup", "transactions", "restart", "rebuild", "stuck", "health",
-    "merging", "hostile", "agreement", "config", "epochs", "stopping", "compose", "demo",
-    "refusal_limits", "services_die", "sentinel", "tune", "verify", "interventions", "learner",
-    "repairing", "fairness",
+    "notices", "snippets", "purge", "backup", "transactions", "restart", "rebuild", "stuck",
+    "health", "merging", "hostile", "agreement", "config", "epochs", "stopping", "compose",
+    "demo", "refusal_limits", "services_die", "sentinel", "tune", "verify", "interventions",
+    "learner", "repairing", "fairness",
 )  # fmt: skip
 """Modules of tests/integration that take more than 30 s, longest first, as `make test` and
 `make test-apache` print it at their end: a process that begins one last works alone at the end."""
