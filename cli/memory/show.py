@@ -24,10 +24,11 @@ def show(
 ) -> None:
     """Show the episode of ID: query, calls with arguments, outcome, reward.
 
-    An id may be negative; write two dashes and a space before it. In JSON ids are texts, as they
-    exceed what JavaScript represents exactly.
+    An id may be negative: write it last, after two dashes and a space. In JSON ids are texts, as
+    they exceed what JavaScript represents exactly.
 
-    Example: headstart memory show refund-4711 --tenant acme --json
+    Examples: headstart memory show refund-4711 --tenant acme --json;
+    headstart memory show --tenant acme -- -3921104
     """
     from memory.store.reading import find_episodes
     from sinks.postgres.reading import reading_postgres

@@ -62,11 +62,11 @@ class Memory:
     """Finds episodes of one tenant; safe to call from any thread.
 
     `dsn`: of Postgres. `embedders`: those whose vectors may be stored (default: wordllama). A call
-    ends within `timeout_s`, the first one, which loads the model, within twice that; an embedding
-    that takes longer than `embedding_timeout_s` is done without. No error of a service is raised:
-    what was not searched is named in the result's `degraded`. With `journal`, searches are logged
-    under the id of their `Retrieval`, and so is what becomes of them (`reused`, `evaluated`,
-    `retained`).
+    ends within `timeout_s`; the first one, which loads the model, and `answer`, which asks twice,
+    within twice that; an embedding that takes longer than `embedding_timeout_s` is done without. No
+    error of a service is raised: what was not searched is named in the result's `degraded`. With
+    `journal`, searches are logged under the id of their `Retrieval`, and so is what becomes of them
+    (`reused`, `evaluated`, `retained`).
 
     In async code call it by `asyncio.to_thread`; called directly it blocks the loop for as long as
     it takes.

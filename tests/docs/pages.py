@@ -71,6 +71,6 @@ def check_command(name: str, words: list[str]) -> None:
         assert set(choices) <= set(command.commands), f"{name}: {choices}"
         command = command.commands[choices[0]]
     options = {each for param in command.params for each in (*param.opts, *param.secondary_opts)}
-    given = {word.partition("=")[0] for word in words if word.startswith("--")}
+    given = {word.partition("=")[0] for word in words if word.startswith("--") and word != "--"}
     known_to_all = {"--help", "--version", "--install-completion", "--show-completion"}
     assert given <= options | known_to_all, f"{name}: {given - options}"
