@@ -104,7 +104,7 @@ def agreed(*writers: str) -> list[FoundEpisode]:
 def test_an_answer_is_the_writers_own_or_of_two_others(
     asking: str, runs: list[FoundEpisode], answer: str | None
 ) -> None:
-    """Its newest run speaks for a writer, and runs that name nobody are one writer."""
+    """Its newest run speaks for a writer, and runs that name no user are one writer."""
     kind, _, name = asking.partition(":")
     asked = replace(ASKED, **{f"{kind}_id": name}) if asking else ASKED
     for order in (runs, runs[::-1]):
