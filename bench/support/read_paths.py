@@ -53,7 +53,7 @@ def _request(at: ReadPaths, tenant: str, draw: random.Random, mode: Any) -> Memo
         ({}, {}, {"outcome": "success"}, {"tool": made.tools[0]}, {"concepts": made.concepts},
          {"workflow_type": made.workflow_type}, {"event_types": ["workflow_complete"]})
     )  # fmt: skip
-    if mode in ("vector", "lexical", "hybrid"):
+    if mode in ("vector", "hybrid"):
         fields |= {"diversity": draw.choice((0.0, 0.0, 0.5))}
     return MemoryQuery(text=made.query, context=made.context if mode == "fuzzy" else None, **fields)
 

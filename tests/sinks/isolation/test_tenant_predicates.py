@@ -13,6 +13,8 @@ from tests.sinks.isolation.statement_texts import Statement, is_optional, statem
 
 ALL_TENANTS: Final = {
     "memory.sql take": "the memory worker takes runs of all tenants; each row names its own",
+    "memory.sql drop": "runs that the memory worker has taken; each names its own tenant",
+    "backup.sql later_history": "a backup has all tenants; is there history after its offsets?",
     "memory.sql lag": "how many rows wait, of all tenants together",
     "vectors.sql missing": "the memory worker fills in vectors of all tenants, in their order",
     "vectors.sql count_missing": "how many vectors a model lacks, of all tenants together",
