@@ -30,9 +30,6 @@ class TlsProxy:
         self._context.load_cert_chain(certificates.pem(name), certificates.key(name))
         self._context.load_verify_locations(certificates.pem("ca"))
         self._context.verify_mode = ssl.CERT_REQUIRED
-        # In TLS 1.3 a client has sent more when its certificate is refused, and the reset that
-        # answers this may overtake the alert.
-        self._context.maximum_version = ssl.TLSVersion.TLSv1_2
         self._loop = asyncio.new_event_loop()
         direct = None if postgres else self._context
         self._server = self._loop.run_until_complete(
