@@ -6,20 +6,23 @@ Postgres has no pgvector. What is tested is the client's side: verification, cer
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import socket
 import ssl
 import threading
+from select import select
 
 from tests.secure.certificates import Certificates
 
 _HOST = "127.0.0.1"
 _SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
 """Postgres negotiates TLS on its own port: the client asks by this, the server answers S."""
+_BYTES = 1 << 16
+_LINGER_S = 10.0
 
 
 class TlsProxy:
-    """Forwards a port to another one, in a thread, until it is closed."""
+    """Forwards a port to another one, in threads, until it is closed."""
 
     def __init__(
         self, port: int, certificates: Certificates, name: str = "server", *, postgres: bool = False
@@ -30,45 +33,72 @@ class TlsProxy:
         self._context.load_cert_chain(certificates.pem(name), certificates.key(name))
         self._context.load_verify_locations(certificates.pem("ca"))
         self._context.verify_mode = ssl.CERT_REQUIRED
-        self._loop = asyncio.new_event_loop()
-        direct = None if postgres else self._context
-        self._server = self._loop.run_until_complete(
-            asyncio.start_server(self._forward, _HOST, 0, ssl=direct)
-        )
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        self._listener = socket.create_server((_HOST, 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
+        for each in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            if self._postgres and not await self._negotiate(reader, writer):
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        if self._postgres and not _asks_for_tls(near):
+            near.close()
+            return
+        with self._context.wrap_socket(
+            near, server_side=True, do_handshake_on_connect=False
+        ) as wrapped:
+            self._open.add(wrapped)
+            with contextlib.suppress(OSError):
+                try:
+                    wrapped.do_handshake()
+                except ssl.SSLError:
+                    _drain(wrapped)
+                else:
+                    with socket.create_connection((_HOST, self._to)) as far:
+                        _forward(wrapped, far)
+            self._open.discard(wrapped)
+
+
+def _asks_for_tls(near: socket.socket) -> bool:
+    with contextlib.suppress(OSError):
+        if near.recv(len(_SSL_REQUEST), socket.MSG_WAITALL) == _SSL_REQUEST:
+            near.sendall(b"S")
+            return True
+    return False
+
+
+def _drain(refused: ssl.SSLSocket) -> None:
+    """Read what the client still sends: closed before, a reset would overtake the alert."""
+    refused.settimeout(_LINGER_S)
+    refused.shutdown(socket.SHUT_WR)
+    while refused.recv(_BYTES):
+        pass
+
+
+def _forward(near: ssl.SSLSocket, far: socket.socket) -> None:
+    """Pass on what either side sends until one of them ends."""
+    while True:
+        if not near.pending():
+            readable, _, _ = select((near, far), (), ())
+            if far in readable:
+                if not (data := far.recv(_BYTES)):
+                    return
+                near.settimeout(None)
+                near.sendall(data)
+            if near not in readable:
+                continue
+        near.settimeout(0.0)  # a record may have no data of the application
+        with contextlib.suppress(ssl.SSLWantReadError):
+            if not (data := near.recv(_BYTES)):
                 return
-            far_reader, far_writer = await asyncio.open_connection(_HOST, self._to)
-            await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
-
-    async def _negotiate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Begin TLS; refuse what does not ask for it."""
-        if await reader.readexactly(8) != _SSL_REQUEST:
-            writer.close()
-            return False
-        writer.write(b"S")
-        await writer.start_tls(self._context)
-        return True
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    finally:
-        writer.close()
+            far.sendall(data)
