@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from headstart.spool.layout import sync_folder
 from replay.files.output import CannotWrite
 
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -40,7 +41,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         yield partial
         os.fsync(lock)
         partial.rename(folder)
-        _flush(folder.parent)
+        sync_folder(folder.parent)
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise CannotWrite(f"cannot write {folder}: {error.strerror}: make room") from error
@@ -69,11 +70,3 @@ def _try_lock(number: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _flush(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

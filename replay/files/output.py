@@ -26,6 +26,8 @@ from typing import IO, Any, Final, Literal, NoReturn
 
 import cramjam
 
+from headstart.spool.layout import sync_folder
+
 STDOUT: Final = "-"
 _OWN_DESCRIPTORS: Final = re.compile(r"/proc/(?:self|thread-self|(\d+))(?:/task/\d+)?/fd")
 _IN_MEMORY: Final = 1 << 24
@@ -294,11 +296,7 @@ def _rename(unfinished: Path, real: Path) -> None:
             os.fsync(written.fileno())
         return
     with suppress(OSError):  # not supported by every file system
-        folder = os.open(real.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(real.parent)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from headstart import cli as client_cli
 from headstart.shipping.shipper import MAX_AGE_S
-from headstart.spool import purged_positions, purging
+from headstart.spool import purged_positions, purging, replacing
 from headstart.spool.layout import NEW, QUARANTINE, segments
 from headstart.spool.locks import open_lock, try_lock
 from headstart.spool.purged_positions import read_purged
@@ -186,7 +186,7 @@ def killed_at(line: int, directory: Path) -> bool:
     child = os.fork()
     if child == 0:
         left = line
-        modules = {purging.__file__, purged_positions.__file__}
+        modules = {purging.__file__, purged_positions.__file__, replacing.__file__}
 
         def trace(frame: FrameType, what: str, _argument: object) -> Any:
             nonlocal left

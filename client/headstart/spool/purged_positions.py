@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import orjson
 
-from headstart.spool.layout import NEW, PURGED_FILE, sync_folder
+from headstart.spool.layout import PURGED_FILE
 from headstart.spool.losses import Span
+from headstart.spool.replacing import replace_file
 
 
 def read_purged(folder: Path) -> list[Span]:
@@ -24,14 +24,7 @@ def read_purged(folder: Path) -> list[Span]:
 def add_purged(folder: Path, positions: Iterable[int]) -> None:
     """Note that positions are removed, before they are. Raises `OSError`."""
     known = {at for first, end in read_purged(folder) for at in range(first, end)}
-    data = orjson.dumps(_spans(sorted(known.union(positions))))
-    making = folder / f"{NEW}{PURGED_FILE}"
-    with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    making.replace(folder / PURGED_FILE)
-    sync_folder(folder)
+    replace_file(folder / PURGED_FILE, orjson.dumps(_spans(sorted(known.union(positions)))))
 
 
 def _spans(positions: Sequence[int]) -> list[Span]:

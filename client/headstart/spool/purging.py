@@ -19,11 +19,11 @@ from headstart.spool.layout import (
     SPOOL_FILE,
     segments,
     spool_names,
-    sync_folder,
 )
 from headstart.spool.locks import is_current, noted_shipper, open_lock, try_lock
 from headstart.spool.purged_positions import add_purged
 from headstart.spool.purged_user import FileRest, PurgedUser, file_events, file_without
+from headstart.spool.replacing import replace_file
 
 _LOOK_S: Final = 0.05
 
@@ -43,7 +43,7 @@ class SpoolPurge(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of the user is left."""
+        """Whether all of the user's events were removed."""
         return not (self.in_use or self.unreadable)
 
     def __str__(self) -> str:
@@ -144,15 +144,4 @@ def _quarantined(directory: Path) -> list[Path]:
 def _store(path: Path, rest: FileRest) -> None:
     if rest.removed and path.parent.name != QUARANTINE:
         add_purged(path.parent, rest.removed)
-    _replace(path, rest.data)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file by a new one, which is whole and on the disk before it has the name."""
-    making = path.with_name(f"{NEW}{path.name}")
-    with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    making.replace(path)
-    sync_folder(path.parent)
+    replace_file(path, rest.data)
