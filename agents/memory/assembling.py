@@ -71,7 +71,7 @@ async def assemble_next(
     """Take up to `limit` rows and store their episodes; nothing is lost if that fails.
 
     Those beyond the limits of their writers are quarantined. The embedder's failure leaves episodes
-    without vectors. The runs that `large` postpones are not taken; it is told of those assembled.
+    without vectors. Runs that `large` postpones are not taken; those assembled are noted in it.
     Raises `RunsRefused`, and psycopg's errors.
     """
     large = large or LargeRuns()

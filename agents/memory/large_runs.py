@@ -24,10 +24,10 @@ class LargeRuns:
         self._clock = clock
         self._due: dict[RunKey, float] = {}
 
-    def note(self, written: Iterable[Episode]) -> None:
-        """Postpone the large ones of these episodes, the longer the larger."""
+    def note(self, assembled: Iterable[Episode]) -> None:
+        """Postpone the large ones of these episodes; a larger one for longer."""
         now = self._clock()
-        for each in written:
+        for each in assembled:
             if each.events >= LARGE:
                 wait_s = min(LONGEST_S, each.events * _S_PER_EVENT)
                 self._due[RunKey(each.tenant, each.workflow_id)] = now + wait_s

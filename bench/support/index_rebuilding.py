@@ -1,4 +1,4 @@
-"""Measures an HNSW index after many deletes: built anew beside vacuum, on equal partitions."""
+"""Measures an HNSW index after many deletes: rebuilt, and vacuumed, on equal partitions."""
 
 from __future__ import annotations
 

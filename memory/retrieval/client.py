@@ -309,7 +309,7 @@ _open: WeakSet[Memory] = WeakSet()
 
 
 def _after_fork() -> None:
-    """Begin anew: a forked process has no thread, and must not use its parent's connections.
+    """Start again: a forked process has no thread, and must not use its parent's connections.
 
     A thread of the parent may hold a lock.
     """

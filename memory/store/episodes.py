@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from memory.episodes.calls import pack_calls
 from memory.episodes.record import Episode
 from memory.store.merging import release_merged
-from memory.store.outbox import SQL, TouchedRun
+from memory.store.outbox import SQL, TouchedRun, run_names
 from memory.store.sealed_texts import EpisodeTexts, seal_texts
 from sinks.postgres.encryption.sealing import DataKey
 from sinks.postgres.encryption.tenant_keys import keys_to_write
@@ -39,11 +39,7 @@ async def known_times(
     connection: AsyncConnection[Any], runs: Sequence[TouchedRun]
 ) -> dict[Key, tuple[int, int]]:
     """Lock the episodes of these runs; return when they began and ended, Unix ms."""
-    wanted = {
-        "tenants": [run.tenant for run in runs],
-        "workflow_ids": [run.workflow_id for run in runs],
-    }
-    rows = await (await connection.execute(SQL["known"], wanted)).fetchall()
+    rows = await (await connection.execute(SQL["known"], run_names(runs))).fetchall()
     return {(tenant, wid, kind): (started, ended) for tenant, wid, kind, started, ended in rows}
 
 

@@ -57,24 +57,21 @@ async def take_runs(
     Within a transaction: they are back if it is rolled back. Rows younger than `debounce_s` stay,
     and those of the runs `postponed`.
     """
-    given = {"limit": limit, "debounce_s": debounce_s, **_without(postponed)}
+    given = {"limit": limit, "debounce_s": debounce_s, **run_names(postponed)}
     rows = await (await connection.execute(SQL["take"], given)).fetchall()
     return list(_widened(TouchedRun(*row) for row in rows)), len(rows)
 
 
 async def drop_runs(connection: AsyncConnection[Any], runs: Collection[TouchedRun]) -> None:
     """Delete the rows of runs that no other transaction has: no episode is made of them."""
-    names = {
+    await connection.execute(SQL["drop"], run_names(runs))
+
+
+def run_names(runs: Collection[RunKey | TouchedRun]) -> dict[str, list[str]]:
+    """Return the names of runs as parameters of a statement: two lists of one length."""
+    return {
         "tenants": [run.tenant for run in runs],
         "workflow_ids": [run.workflow_id for run in runs],
-    }
-    await connection.execute(SQL["drop"], names)
-
-
-def _without(runs: Collection[RunKey]) -> dict[str, list[str]]:
-    return {
-        "postponed_tenants": [run.tenant for run in runs],
-        "postponed_ids": [run.workflow_id for run in runs],
     }
 
 
@@ -132,8 +129,7 @@ async def _stored_rows(
 ) -> AsyncIterator[tuple[TouchedRun, str, list[RunEvent]]]:
     wanted = {
         "numbers": list(range(len(runs))),
-        "tenants": [run.tenant for run in runs],
-        "workflow_ids": [run.workflow_id for run in runs],
+        **run_names(runs),
         "firsts": [run.first for run in runs],
         "lasts": [run.last for run in runs],
         "first": min(run.first for run in runs),
@@ -202,7 +198,7 @@ async def outbox_lag(
     connection: AsyncConnection[Any], postponed: Collection[RunKey] = ()
 ) -> OutboxLag:
     """Return what waits in the outbox, besides the runs `postponed`."""
-    row = await (await connection.execute(SQL["lag"], _without(postponed))).fetchone()
+    row = await (await connection.execute(SQL["lag"], run_names(postponed))).fetchone()
     return OutboxLag(*row) if row else OutboxLag(0, 0.0)
 
 

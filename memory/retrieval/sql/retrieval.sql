@@ -218,10 +218,10 @@ FROM (
                 WHEN episode ~ '^-?[0-9]{1,19}$'
                     AND episode::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
                 THEN episode::bigint END AS episode,
-                CASE jsonb_typeof(data -> 'accepted') WHEN 'boolean'
+                CASE WHEN jsonb_typeof(data -> 'accepted') = 'boolean'
                 THEN (data ->> 'accepted')::boolean::integer::numeric
-                ELSE CASE jsonb_typeof(data -> 'reward') WHEN 'number'
-                THEN least(1, greatest(0, (data ->> 'reward')::numeric)) END END AS worth
+                WHEN jsonb_typeof(data -> 'reward') = 'number'
+                THEN least(1, greatest(0, (data ->> 'reward')::numeric)) END AS worth
             FROM memory_retrievals r, jsonb_array_elements_text(
                 CASE jsonb_typeof(data -> 'episodes') WHEN 'array' THEN data -> 'episodes' ELSE '[]' END
             ) AS episode

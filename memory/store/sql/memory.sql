@@ -11,7 +11,7 @@ DELETE FROM episode_outbox WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM episode_outbox
     WHERE noted <= clock_timestamp() - %(debounce_s)s * interval '1 second'
         AND (tenant, workflow_id) NOT IN (
-            SELECT * FROM unnest(%(postponed_tenants)s::text[], %(postponed_ids)s::text[])
+            SELECT * FROM unnest(%(tenants)s::text[], %(workflow_ids)s::text[])
         )
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -112,7 +112,7 @@ RETURNING tenant, id, xmax = 0
 SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(noted)), 0)::float8
 FROM episode_outbox
 WHERE (tenant, workflow_id) NOT IN (
-    SELECT * FROM unnest(%(postponed_tenants)s::text[], %(postponed_ids)s::text[])
+    SELECT * FROM unnest(%(tenants)s::text[], %(workflow_ids)s::text[])
 )
 
 -- name: fill_outbox
