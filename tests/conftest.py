@@ -14,6 +14,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -59,26 +60,32 @@ LEFT_OUT = {
 
 
 LONGEST = (
-    "notices", "snippets", "purge", "backup", "transactions", "restart", "rebuild", "stuck",
-    "health", "merging", "hostile", "agreement", "config", "epochs", "stopping", "compose",
-    "demo", "refusal_limits", "services_die", "sentinel", "tune", "verify", "interventions",
-    "learner", "repairing", "fairness",
+    "snippets", "rebuild", "hostile", "epochs", "transactions", "restart", "stuck", "compose",
+    "refusal_limits", "config", "commands", "examples", "notices", "dead_letters", "demo", "health",
+    "services_die", "fairness", "tune", "backup", "stopping", "verify", "agreement", "sentinel",
+    "repairing", "purge", "added_partitions", "existing", "shared_learning", "learner", "merging",
+    "interventions", "user_memory",
 )  # fmt: skip
 """Modules of tests/integration that take more than 30 s, longest first, as `make test` and
 `make test-apache` print it at their end: a process that begins one last works alone at the end."""
 
 
-def place_in_run(item: pytest.Item) -> tuple[bool, int]:
-    """Return the sort key of a test: what has a whole system running from then on comes last."""
+def place_in_run(item: pytest.Item, shared: AbstractSet[Path]) -> tuple[bool, bool, int]:
+    """Return the sort key of a test: what has a whole system running from then on comes last.
+
+    `shared`: the files whose tests use the system of the process. They follow the ones with a
+    system of their own: an idle system takes a fifth of a core.
+    """
     name = item.path.stem.removeprefix("test_")
     is_integration = item.path.parent.name == "integration"
     place = LONGEST.index(name) if is_integration and name in LONGEST else len(LONGEST)
-    return is_integration, place
+    return is_integration, item.path in shared, place
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests in order, and leave out those that CI runs on the other broker."""
-    items.sort(key=place_in_run)
+    shared = {item.path for item in items if "system" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: place_in_run(item, shared))
     marker, reason = LEFT_OUT.get(BROKER, ("", ""))
     for item in items:
         if item.get_closest_marker(marker):

@@ -97,4 +97,4 @@ def commit(end: int, **rows: bytes) -> Checkpoint:
 
 
 def run(body: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(body, 5.0))
+    return asyncio.run(asyncio.wait_for(body, 60.0))

@@ -98,7 +98,7 @@ def test_a_worker_that_starts_answers_already(
     health = HealthReporter("episodes", replace(worker_config, health=address), {}, {"postgres"})
 
     def ask() -> tuple[str, str]:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
             return answer.headers["Content-Type"], answer.read().decode()
 
     async def run() -> tuple[str, str]:

@@ -187,12 +187,12 @@ def test_a_step_is_finished_before_its_models_are_stored(
         def slow(*args: Any) -> int:
             changed = apply(*args)
             began.set()
-            go_on.wait(5.0)
+            go_on.wait(60.0)
             return changed
 
         monkeypatch.setattr(owned.models, "_apply_event", slow)
         fed = asyncio.create_task(worker.feed(5))
-        await asyncio.to_thread(began.wait, 5.0)
+        await asyncio.to_thread(began.wait, 60.0)
         assert agent._intake._queue is not None
         agent._intake._queue._task.cancel()  # as closing does after some seconds
         await asyncio.sleep(0.05)

@@ -38,7 +38,7 @@ def test_the_line_that_a_kill_cut_is_no_id(tmp_path: Path) -> None:
 def test_a_cut_connection_is_reset() -> None:
     with (
         proxied_echo() as proxy,
-        socket.create_connection((HOST, proxy.port), timeout=5) as client,
+        socket.create_connection((HOST, proxy.port), timeout=60) as client,
     ):
         client.sendall(b"hello")
         assert client.recv(5) == b"hello"

@@ -58,7 +58,7 @@ def test_faults_of_a_cluster_need_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_requests_arrive_whose_answers_do_not() -> None:
     with (
         proxied_echo() as proxy,
-        socket.create_connection((HOST, proxy.port), timeout=5) as client,
+        socket.create_connection((HOST, proxy.port), timeout=60) as client,
     ):
         with proxy.unanswered():
             client.sendall(b"hello")

@@ -61,9 +61,9 @@ def test_overrides_beside_the_thresholds(redis_url: str, client: Any, tenant: st
 
     with client.pubsub(ignore_subscribe_messages=True) as subscription:
         subscription.subscribe(key)
-        subscription.get_message(timeout=5)
+        subscription.get_message(timeout=60)
         assert serve(redis_url, log.state()) == [1]
-        message = subscription.get_message(timeout=5)
+        message = subscription.get_message(timeout=60)
     expected = [
         {"path": PATH, "tool": "pay", "speculate": 0.9, "suggest": 0.5, "until": 99, "by": "ann",
          "reason": "slow"}
@@ -100,9 +100,9 @@ def test_modes_of_a_tenant_and_of_everybody(redis_url: str, client: Any, tenant:
     log.add(ModeCommand(mode="act", tenant=tenant, agent="a:b/c", at=1))
     with client.pubsub(ignore_subscribe_messages=True) as subscription:
         subscription.subscribe(MODES)
-        subscription.get_message(timeout=5)
+        subscription.get_message(timeout=60)
         assert serve(redis_url, log.state(), log.state()) == [1, 0]
-        message = json.loads(subscription.get_message(timeout=5)["data"])
+        message = json.loads(subscription.get_message(timeout=60)["data"])
     served = {"*": "observe", "agent/a:b/c": "act"}
     assert message == {"tenant": tenant, "modes": served}
     assert client.hgetall(modes_key(tenant)) == served

@@ -52,7 +52,7 @@ def state_of(*commands: ModeCommand) -> CommandState:
 def test_it_is_set_and_announced_once_all_is_published(redis_url: str, client: Any) -> None:
     with client.pubsub(ignore_subscribe_messages=True) as subscription:
         subscription.subscribe(MODES)
-        subscription.get_message(timeout=5)
+        subscription.get_message(timeout=60)
 
         async def work(marker: ModesMarker) -> None:
             token = await marker.begin()
@@ -64,7 +64,7 @@ def test_it_is_set_and_announced_once_all_is_published(redis_url: str, client: A
             assert await marker.begin() is None, "what is published stays so"
 
         marking(redis_url, work)
-        assert subscription.get_message(timeout=5)["data"] == '{"published":true}'
+        assert subscription.get_message(timeout=60)["data"] == '{"published":true}'
     assert client.hgetall(MODES) == {PUBLISHED: client.info("server")["run_id"]}
 
 

@@ -94,11 +94,11 @@ def test_written_thresholds_are_announced_on_the_key(redis_url: str, tenant: str
     key = redis_key(tenant, "refund")
     with redis.Redis.from_url(redis_url) as client, client.pubsub() as subscriber:
         subscriber.subscribe(key)
-        assert subscriber.get_message(timeout=5)["type"] == "subscribe"
+        assert subscriber.get_message(timeout=60)["type"] == "subscribe"
         first = [threshold(tenant, 1, 5), threshold(tenant, 1, 5, path=path)]
         second = [threshold(tenant, 1, 4), threshold(tenant, 1, 6, path=path)]
         assert asyncio.run(publish(redis_url, first, first, second)) == [2, 0, 1]
-        messages = [subscriber.get_message(timeout=5) for _ in range(2)]
+        messages = [subscriber.get_message(timeout=60) for _ in range(2)]
         assert subscriber.get_message(timeout=0.05) is None
     announced = [
         [(r["path"], r["epoch"], r["offset"], r["speculate"]) for r in json.loads(m["data"])]
@@ -140,12 +140,12 @@ def test_a_key_of_another_type_is_set_aside_and_hinders_nothing(
         key = redis_key(tenant, "refund")
         client.set(key, "not a hash")
         subscriber.psubscribe(redis_key(tenant, "*"))
-        assert subscriber.get_message(timeout=5)["type"] == "psubscribe"
+        assert subscriber.get_message(timeout=60)["type"] == "psubscribe"
         batch = [
             threshold(tenant, workflow_type=each, path=f"workflow_type={each}") for each in types
         ]
         assert asyncio.run(publish(redis_url, batch)) == [3]
-        channels = {subscriber.get_message(timeout=5)["channel"].decode() for _ in range(3)}
+        channels = {subscriber.get_message(timeout=60)["channel"].decode() for _ in range(3)}
         assert channels == {redis_key(tenant, each) for each in types}
         assert all(stored(redis_url, tenant, each) for each in types)
         aside = f"headstart:set-aside:{{{key}}}"
