@@ -72,7 +72,7 @@ def test_no_sentinel_answers_gives_the_default_in_bounded_time() -> None:
         answer = reader.get(workflow_type="refund")
     assert answer.stale
     assert answer.version is None
-    assert time.monotonic() - begun < 5.0
+    assert time.monotonic() - begun < 15.0
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_without_a_database_nothing_is_raised(closed: str) -> None:
         first = memory.search(TEXT)
         begun = time.monotonic()
         again = [memory.search(TEXT) for _ in range(20)]
-        assert time.monotonic() - begun < 3  # not one timeout each
+        assert time.monotonic() - begun < 9  # not one timeout each
         context = memory.context(TEXT)
         assert (context.text, context.evidence) == ("", ())
         assert f"{host}:{port}" in context.reason
