@@ -8,9 +8,9 @@ STAMP  := $(VENV)/.installed
 PROCESSES ?= $(shell n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
 PARALLEL ?= -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 SLOWEST ?= --durations=40
-# Each has an extra of the client, client/integrations/constraints-NAME.txt, and tests in
-# tests_integrations/NAME, with `-` as `_`; those of mcp are in mcp_proxy.
-INTEGRATIONS := langchain mcp openai-agents pydantic-ai claude-agent
+# Longest first. Each has an extra of the client, client/integrations/constraints-NAME.txt, and tests
+# in tests_integrations/NAME, with `-` as `_`; those of mcp are in mcp_proxy.
+INTEGRATIONS := mcp pydantic-ai claude-agent langchain openai-agents
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-apache test-secure test-integrations chaos chaos-cluster \
@@ -41,11 +41,11 @@ test-secure: setup ## TLS and logins on Apache Kafka, Postgres and Redis (needs 
 	@$(BIN)/python -m kernels.loader
 	@$(BIN)/python -m pytest --durations=5 tests/secure $(ARGS)
 
+# Two at a time, as most of them wait; each one's output follows its end. In ARGS `{}` is the name.
 test-integrations: setup ## agent frameworks, each in an environment of its own [ONLY=langchain]
-	@set -e; for name in $(or $(ONLY),$(INTEGRATIONS)); do \
-	  echo "== $$name"; sh tests_integrations/environment.sh $$name; \
-	  .venvs/$$name/bin/python -P -m pytest -c tests_integrations/pytest.ini \
-	    tests_integrations/$$(echo $$name | tr - _)* $(ARGS); done
+	@$(if $(ONLY),sh tests_integrations/run.sh $(ONLY) $(ARGS),printf '%s\n' $(INTEGRATIONS) | \
+	  xargs -P 2 -I '{}' sh -c 'text=$$(sh tests_integrations/run.sh "$$@" 2>&1); code=$$?; \
+	  printf "%s\n" "== $$1" "$$text"; exit $$code' run '{}' $(ARGS))
 
 chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="--seconds 60"]
 	@$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),3) $(ARGS)
