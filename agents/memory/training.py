@@ -16,7 +16,8 @@ import psycopg
 import structlog
 
 from agents.memory.assembling import StepTarget
-from memory.ranking.policy_learning import FinishedCase, PolicyLearner
+from memory.ranking.case_window import FinishedCase
+from memory.ranking.policy_learning import PolicyLearner
 from memory.store.policies import (
     LearnedRun,
     LearnedRuns,
@@ -123,7 +124,7 @@ class PolicyTraining:
                 yield
         after, count = base.after, 0
         while after != to and (cases := await reader.next(after, to, _AT_ONCE)):
-            for _ in _in_steps(learner.learn, cases):
+            for _ in _in_steps(lambda case: learner.learn(case, learner.ask(case)), cases):
                 yield
             after = LearnedRun(cases[-1].ended, cases[-1].id)
             count += len(cases)

@@ -54,9 +54,10 @@ def evaluate(
 ) -> None:
     """Evaluate the memory on recorded runs, a log or episodes, beside the rules of others.
 
-    One pass over the runs in the order of time: after its first call each run is asked for, then
-    learned. Three times: with all earlier runs as cases, without those of the own task, and
-    without those with an equal first call either. Each tenant is evaluated alone.
+    One pass over the runs in the order of time: each run is asked for, then learned. `requests` is
+    what agents get before the first call, by the policy that the worker would have trained so far;
+    the other methods answer after it. Three times: with all earlier runs as cases, without those of
+    the own task, and without those with an equal first call either. Each tenant is evaluated alone.
 
     Examples: headstart memory evaluate --runs runs.jsonl --html report.html;
     headstart memory evaluate --tenant acme --since 30d --json;

@@ -13,7 +13,7 @@ _LABELS: Final = {
 
 
 def show_results(found: Mapping[str, Any]) -> None:
-    """Print a row for each method and column, or for each tenant and column; then sentences."""
+    """Print a row for each method and column, or two for each tenant and column; then sentences."""
     if "tenants" in found:
         _show_tenants(found["tenants"])
     else:
@@ -38,14 +38,15 @@ def _show_methods(found: Mapping[str, Any]) -> None:
 
 
 def _show_tenants(tenants: Mapping[str, Any]) -> None:
-    columns = ("tenant", "runs", "cases", "exact", "next tool", "edit", "against typical",
+    columns = ("tenant", "runs", "cases", "method", "exact", "next tool", "edit", "against typical",
                "interval")  # fmt: skip
     show_table(
         columns,
         [
-            [tenant, f"{found['runs']:,}", label, *_cells(found[key]["memory"])[:5]]
+            [tenant, f"{found['runs']:,}", label, method, *_cells(found[key][method])[:5]]
             for tenant, found in tenants.items()
             for key, label in _LABELS.items()
+            for method in ("requests", "memory")
         ],
     )
 

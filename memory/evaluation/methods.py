@@ -24,6 +24,8 @@ from memory.ranking.q_function import QFunction
 
 REFERENCE: Final = "typical"
 DEFAULT: Final = "memory"
+REQUESTS: Final = "requests"
+"""Of `memory.evaluation.requests`, not of `new_methods`: it is asked before the first call."""
 LABELS: Final = {
     "random": "a case by chance",
     "last": "the newest case",
@@ -36,7 +38,8 @@ LABELS: Final = {
     "memrl": "MemRL's rule: z(similarity) and z(utility) in equal parts",
     "first_call": "the 4 newest cases with an equal first call",
     "q": "16 cases by the Q-function, weighted by it",
-    "memory": "the default: Q, equal first call, or typical, by learned evidence",
+    "memory": "after the first call: Q, equal first call, or typical, by learned evidence",
+    "requests": "what a request gets, before the first call: the tenant's policy, or similarity",
 }
 
 

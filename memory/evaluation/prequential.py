@@ -32,9 +32,11 @@ class Judgement(NamedTuple):
 class JudgedRun(NamedTuple):
     """One run, and how right each method was.
 
-    `cluster`: its task, or itself; `has_case`: whether an earlier run counted as a case.
+    `key`: of its case; `cluster`: its task, or itself; `has_case`: whether an earlier run counted
+    as a case.
     """
 
+    key: str
     cluster: str
     reward: float | None
     by_method: dict[str, Judgement]
@@ -92,6 +94,7 @@ def judged_runs(
             answers = {name: method.answer(asked) for name, method in answering.items()}
             outcome = FinishedRun(bank, bank.table.add(case.rest), case.reward)
             yield JudgedRun(
+                case.key,
                 case.task or case.key,
                 case.reward,
                 judged(asked, answers, outcome),
@@ -120,16 +123,39 @@ def judged(
 
 def _judgement(asked: AskedBank, answer: Retrieved, outcome: FinishedRun, edit: float) -> Judgement:
     table, rests = asked.bank.table, asked.rests
-    expected, actual = table[answer.course or 0], table[outcome.sequence]
-    rows = list(answer.rows)
-    rewards = asked.bank.rewards.values[rows] if rows else np.zeros(0)
+    behind = [
+        (bool(rests[row] == outcome.sequence), float(asked.bank.rewards.values[row]))
+        for row in answer.rows
+    ]
+    return judgement(
+        table[answer.course or 0],
+        table[outcome.sequence],
+        edit,
+        exact=answer.likeliest == outcome.sequence,
+        behind=behind,
+    )
+
+
+def judgement(
+    expected: Sequence[str],
+    actual: Sequence[str],
+    edit: float,
+    *,
+    exact: bool,
+    behind: Sequence[tuple[bool, float]],
+) -> Judgement:
+    """Return how right an expected course is.
+
+    `edit`: how alike both are; `exact`: whether the likeliest sequence happened; `behind`: of the
+    cases behind the answer whether their tools happened, and their rewards.
+    """
     return Judgement(
-        answer.likeliest == outcome.sequence,
+        exact,
         (expected or (END,))[0] == (actual or (END,))[0],
         edit,
         set_f1(expected, actual),
-        any(rests[row] == outcome.sequence for row in rows),
-        float(rewards.mean()) if rows else None,
+        any(equal for equal, _ in behind),
+        sum(reward for _, reward in behind) / len(behind) if behind else None,
     )
 
 

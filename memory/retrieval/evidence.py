@@ -20,10 +20,11 @@ from memory.cases.episode_case import case_of_episode
 from memory.cases.offered_tools import OfferedTools
 from memory.episodes.hashes import fold
 from memory.ranking.logistic import OnlineLogistic
-from memory.ranking.policy import CasePolicy, RankedPool, by_similarity, knows
+from memory.ranking.policy import CasePolicy, RankedPool, knows
 from memory.ranking.policy_learning import alike_tools
 from memory.ranking.pool import POOL, Pool, PoolCase
 from memory.ranking.standing import Standing
+from memory.ranking.stored_policy import NO_VERSION, StoredPolicy
 from memory.retrieval.request import MOST, MemoryQuery
 from memory.retrieval.result import FoundEpisode, Retrieval
 from memory.retrieval.statements import statement
@@ -32,14 +33,6 @@ NOTHING_FOUND: Final = "no finished run with a tool call matches"
 _DAY_MS: Final = 86_400_000
 _STALE_SHARE: Final = 4
 """Episodes that are searched for each that is ranked, where stale ones are left out."""
-
-
-class StoredPolicy(NamedTuple):
-    """The newest version of a tenant's policy. `policy` None: it is refused, similarity ranks."""
-
-    version: int
-    policy: CasePolicy | None
-    standing: Standing
 
 
 class EvidenceCase(NamedTuple):
@@ -137,15 +130,15 @@ def _evidence(
     if not episodes:
         return CaseEvidence((), found._replace(episodes=()), reason=NOTHING_FOUND)
     kind = episodes[0].workflow_type
-    policy = stored.policy if stored else None
-    if stored and not stored.standing.helps(kind, policy=policy is not None):
+    version = stored or NO_VERSION
+    if not version.helps(kind):
         why = f"on the last runs of {kind} past cases foresaw less than the usual course"
         return CaseEvidence((), found._replace(episodes=()), reason=why)
     pool = _pool(query, episodes, now_ms, writer)
-    ranked = policy.ranked(pool) if policy else by_similarity(pool)
+    ranked = version.ranked(pool)
     cases = _clustered(episodes, ranked, query.k, writer)
     shown = found._replace(episodes=_referenced(cases, episodes, ranked))
-    return CaseEvidence(cases, shown, stored.version if stored and policy else None)
+    return CaseEvidence(cases, shown, version.version if version.policy else None)
 
 
 def _of_one_kind(query: MemoryQuery, found: Sequence[FoundEpisode]) -> list[FoundEpisode]:

@@ -12,11 +12,12 @@ from psycopg.types.json import Jsonb
 
 from memory.cases.case import UNKNOWN_REWARD
 from memory.episodes.record import writer_of
+from memory.ranking.case_window import FinishedCase
 from memory.ranking.logistic import OnlineLogistic
 from memory.ranking.policy import RATE, CasePolicy, knows
-from memory.ranking.policy_learning import FinishedCase
 from memory.ranking.pool import FEATURES
 from memory.ranking.standing import Standing
+from memory.ranking.stored_policy import FIRST_RUNS, MOST_RUNS, runs_of_next
 from memory.store.halfvec import unpack_halfvec
 from memory.store.sealed_texts import open_texts
 from sinks.postgres.encryption.tenant_keys import TenantKeys, keys_to_read
@@ -25,10 +26,6 @@ from sinks.postgres.statements import load_statements
 SQL = load_statements("policies", Path(__file__).parent / "sql")
 KEPT: Final = 20
 """Versions of each tenant that are kept, with the newest."""
-FIRST_RUNS: Final = 64
-"""Finished runs of the first version, and the fewest of a later one."""
-MOST_RUNS: Final = 512
-"""The most runs of a version; between both, a quarter of those learned so far."""
 _TENANTS: Final = 500
 """Tenants that are looked at together."""
 _QUERY: Final = 6
@@ -61,9 +58,8 @@ class PolicyVersion(NamedTuple):
 
     @property
     def next_runs(self) -> int:
-        """How many runs the next version learns: a function of those so far, so that versions do
-        not depend on when they are trained."""
-        return min(MOST_RUNS, max(FIRST_RUNS, self.learned // 4))
+        """How many runs the next version learns."""
+        return runs_of_next(self.learned)
 
 
 async def newest_version(connection: AsyncConnection[Any], tenant: str) -> PolicyVersion:

@@ -1,7 +1,8 @@
 """Evaluates the memory of each tenant on its runs, in several processes.
 
 A job is one column (which cases count) of one kind of one tenant: the methods, the evidence for
-confidence, or poisoned cases. Results do not depend on how many processes there are.
+confidence, or poisoned cases; for what requests get it is one of all kinds, whose policy is one.
+Results do not depend on how many processes there are.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from memory.embedding.wordllama import WordLlamaEmbedder
 from memory.evaluation.columns import COLUMNS, Column
 from memory.evaluation.confidence import judged_guesses
 from memory.evaluation.figures import evidence_figures, method_figures
+from memory.evaluation.methods import REFERENCE, REQUESTS
 from memory.evaluation.poisoning import QUESTIONS, attacked_questions, poisoning_figures
 from memory.evaluation.prequential import by_time, judged_runs, query_of
+from memory.evaluation.requests import judged_requests, with_requests
 from replay.evaluation.pool import JobPool, cores
 from replay.memories.progress import MemoryProgress
 
-_WEIGHTS: Final = {"methods": 10, "evidence": 1, "poisoning": 6}
+_WEIGHTS: Final = {"methods": 10, "requests": 8, "evidence": 1, "poisoning": 6}
 """How long a run takes with each, about."""
+_EVERY_KIND: Final = ""
+"""In place of a kind: a job of all runs of a tenant."""
 
 _LOADED: dict[str, Any] = {}
 
@@ -69,7 +74,7 @@ def evaluate(
         return
     waiting = Counter(job.tenant for job in jobs)
     parts: dict[_Job, list[Any]] = {}
-    total = sum(sizes[job.tenant][job.kind] * _WEIGHTS[job.what] for job in jobs)
+    total = sum(_effort(sizes, job) for job in jobs)
     runs = sum(sum(kinds.values()) for kinds in sizes.values())
     counter = get_context("spawn").Value("q")
     with (
@@ -89,10 +94,18 @@ def _figures(parts: Mapping[_Job, Sequence[Any]]) -> dict[str, Any]:
     found: dict[tuple[str, str], list[Any]] = {(what, c): [] for what in _WEIGHTS for c in COLUMNS}
     for job, part in parts.items():
         found[job.what, job.column].extend(part)
+    judged = {
+        column: with_requests(
+            found["methods", column], found["requests", column], REQUESTS, REFERENCE
+        )
+        for column in COLUMNS
+    }
     return {
-        **{column: method_figures(found["methods", column]) for column in COLUMNS},
-        "with_cases": {
-            column: sum(run.has_case for run in found["methods", column]) for column in COLUMNS
+        **{column: method_figures(judged[column]) for column in COLUMNS},
+        "with_cases": {column: sum(run.has_case for run in judged[column]) for column in COLUMNS},
+        "answered_requests": {
+            column: sum(each.judged is not None for each in found["requests", column])
+            for column in COLUMNS
         },
         "evidence": {column: evidence_figures(found["evidence", column]) for column in COLUMNS},
         "poisoning": poisoning_figures(found["poisoning", "all"]),
@@ -105,15 +118,22 @@ def _jobs(sizes: Sizes) -> list[_Job]:
         _Job(tenant, what, column, kind)
         for tenant, kinds in sizes.items()
         for what in _WEIGHTS
-        for kind in kinds
+        for kind in ((_EVERY_KIND,) if what == "requests" else kinds)
         for column in COLUMNS
         if what != "poisoning" or column == "all"
     ]
     order = {tenant: place for place, tenant in enumerate(sizes)}
     return sorted(
         jobs,
-        key=lambda job: (order[job.tenant], -sizes[job.tenant][job.kind] * _WEIGHTS[job.what]),
+        key=lambda job: (order[job.tenant], -_effort(sizes, job)),
     )
+
+
+def _effort(sizes: Sizes, job: _Job) -> int:
+    """Return how long a job takes, about."""
+    kinds = sizes[job.tenant]
+    runs = sum(kinds.values()) if job.what == "requests" else kinds[job.kind]
+    return runs * _WEIGHTS[job.what]
 
 
 class _Reporting:
@@ -147,18 +167,19 @@ def _load(source: CaseSource, counter: Any) -> None:
     _LOADED.update(source=source, counter=counter)
 
 
-def _cases_of(tenant: str) -> dict[str, list[Case]]:
-    """Return the cases of a tenant by kind; those of one tenant are kept."""
+def _cases_of(tenant: str) -> list[Case]:
+    """Return the cases of a tenant; those of one tenant are kept."""
     if _LOADED.get("tenant") != tenant:
         _LOADED.pop("cases", None)
-        _LOADED.update(cases=_by_kind(_LOADED["source"].cases(tenant)), tenant=tenant)
-    found: dict[str, list[Case]] = _LOADED["cases"]
+        _LOADED.update(cases=_LOADED["source"].cases(tenant), tenant=tenant)
+    found: list[Case] = _LOADED["cases"]
     return found
 
 
 def _work(job: _Job) -> list[Any]:
-    by_kind = _cases_of(job.tenant)
-    cases = by_time(by_kind[job.kind])
+    of_tenant = _cases_of(job.tenant)
+    every = job.what == "requests"
+    cases = by_time([case for case in of_tenant if every or case.kind == job.kind])
     counter, weight = _LOADED["counter"], _WEIGHTS[job.what]
 
     def reached() -> None:
@@ -168,15 +189,10 @@ def _work(job: _Job) -> list[Any]:
     if job.what == "evidence":
         return list(judged_guesses(cases, column=job.column, reached=reached))
     vectors = WordLlamaEmbedder().embed([query_of(case) for case in cases])
+    if job.what == "requests":
+        return list(judged_requests(cases, vectors, column=job.column, reached=reached))
     if job.what == "poisoning":
-        share = len(cases) / sum(map(len, by_kind.values()))
+        share = len(cases) / len(of_tenant)
         count = min(len(cases) // 2, ceil(QUESTIONS * share))
         return list(attacked_questions(cases, vectors, questions=count, reached=reached))
     return list(judged_runs(cases, vectors, column=job.column, reached=reached))
-
-
-def _by_kind(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    found: dict[str, list[Case]] = {}
-    for case in cases:
-        found.setdefault(case.kind, []).append(case)
-    return found

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from memory.evaluation.columns import COLUMN_TITLES
-from memory.evaluation.methods import DEFAULT, REFERENCE
+from memory.evaluation.methods import DEFAULT, REFERENCE, REQUESTS
 from replay.files.output import Target, write_file
 from replay.results.page import document
 from replay.results.parts import basis, section, table
@@ -34,18 +34,19 @@ def memory_page(found: Found) -> str:
 
 
 def _overview(tenants: Found) -> str:
-    """Return a row for each tenant: what the default gains on each column."""
+    """Return two rows for each tenant: what requests, and the memory, gain on each column."""
     rows = [
-        [name, f"{own['runs']:,}", f"{own['tasks']:,}"]
+        [name, method, f"{own['runs']:,}", f"{own['tasks']:,}"]
         + [
             _signed(figures["delta_edit"]) + _between(figures["delta_edit_interval"])
             for column in COLUMN_TITLES
-            if (figures := own[column][DEFAULT])
+            if (figures := own[column][method])
         ]
         for name, own in tenants.items()
+        for method in (REQUESTS, DEFAULT)
     ]
-    words = f'<p class="soft">Edit similarity of {DEFAULT} against {REFERENCE}.</p>'
-    return words + table(["tenant", "runs", "tasks", *COLUMN_TITLES.values()], rows)
+    words = f'<p class="soft">Edit similarity against {REFERENCE}.</p>'
+    return words + table(["tenant", "method", "runs", "tasks", *COLUMN_TITLES.values()], rows, 2)
 
 
 def _parts(found: Found) -> str:
@@ -59,8 +60,7 @@ def _parts(found: Found) -> str:
 
 
 def _head(found: Found) -> str:
-    own = found["all"][DEFAULT]
-    ends = own["delta_edit_interval"]
+    ends = found["all"][REQUESTS]["delta_edit_interval"]
     kind = (
         "unsure" if ends is None or ends[0] <= 0 <= ends[1] else "sure" if ends[0] > 0 else "worse"
     )
@@ -68,9 +68,17 @@ def _head(found: Found) -> str:
     return (
         f'<section class="verdict {kind}"><h1>Does the memory help? {found["runs"]:,} runs, '
         f"{found['calls']:,} calls, {found['tasks']:,} tasks</h1>"
-        f'<p class="headline"><strong>{DEFAULT}</strong>'
-        f"<strong>{_signed(own['delta_edit'])}</strong>"
-        f"<span>edit similarity against {REFERENCE}{_between(ends)}</span></p>{sentences}</section>"
+        + "".join(_headline(name, found["all"][name]) for name in (REQUESTS, DEFAULT))
+        + f"{sentences}</section>"
+    )
+
+
+def _headline(name: str, figures: Found) -> str:
+    return (
+        f'<p class="headline"><strong>{name}</strong>'
+        f"<strong>{_signed(figures['delta_edit'])}</strong>"
+        f"<span>edit similarity against {REFERENCE}{_between(figures['delta_edit_interval'])}"
+        "</span></p>"
     )
 
 
@@ -79,7 +87,7 @@ def _bars(methods: Found) -> str:
     rows = []
     for name in sorted(methods, key=lambda each: -(methods[each]["edit"] or 0.0)):
         edit = methods[name]["edit"] or 0.0
-        kind = "winner" if name == DEFAULT else "ideal" if name == REFERENCE else ""
+        kind = "winner" if name == REQUESTS else "ideal" if name == REFERENCE else ""
         rows.append(
             f'<div class="bar {kind}"><span class="name">{escape(name)}</span>'
             f'<span class="track"><span class="fill" style="left:0%;width:{100 * edit:.2f}%">'

@@ -8,12 +8,16 @@ from typing import Any, Final
 
 from memory.cases.case import Case
 from memory.cases.sequences import MOST_CALLS
-from memory.evaluation.methods import DEFAULT, LABELS
+from memory.evaluation.methods import DEFAULT, LABELS, REQUESTS
 from memory.evaluation.poisoning import MOST_CASES
 from memory.ranking.candidates import WINDOW
 
 ASSUMPTIONS: Final = (
     "a run is asked for after its first call; the rest of its tools is what is to be expected",
+    "a request is made before the first call, by the query alone, with the workflow type; what it "
+    "found is judged on the same rest, by the cases with the run's first tool where there are some",
+    "a run without a query is not asked for by requests; then, and where nothing is shown, the "
+    "typical course counts; a run has ended, and is learned, before the next one begins",
     f"of a run the first {MOST_CALLS} calls after the first count",
     f"poisoned cases are tried on the newest {MOST_CASES:,} runs of a domain",
     f"the typical course of the default is that of the newest {WINDOW} cases after the same tool",
@@ -29,6 +33,8 @@ _SPOKEN: Final = {
 }
 _NAMED: Final = 20
 """Refused lines and events that are named."""
+_HELPS: Final = "which helps"
+_UNANSWERED: Final = "no request was answered (runs without a query are not asked for)"
 _RIVALS: Final = ("memento", "memrl")
 
 
@@ -86,14 +92,14 @@ def tenant_results(
     source: str, tenants: Mapping[str, Any], too_few: Mapping[str, int], least: int
 ) -> dict[str, Any]:
     """Return the results of several tenants: `tenants` by name, and how many runs others have."""
-    helped = [
-        name
-        for name, found in tenants.items()
-        if (ends := found["all"][DEFAULT]["delta_edit_interval"]) is not None and ends[0] > 0.0
-    ]
+    helped = {
+        method: sum(_verdict(found["all"][method]) == _HELPS for found in tenants.values())
+        for method in (REQUESTS, DEFAULT)
+    }
     said = [
-        f"The memory helps {len(helped):,} of {len(tenants):,} tenants with all earlier runs as "
-        f"cases (edit similarity, the interval above 0)."
+        f"Requests help {helped[REQUESTS]:,} of {len(tenants):,} tenants with all earlier runs as "
+        f"cases, the memory after the first call {helped[DEFAULT]:,} (edit similarity, the "
+        "interval above 0)."
     ]
     if too_few:
         said.append(
@@ -113,7 +119,9 @@ def tenant_results(
 def conclusion(figures: Mapping[str, Any]) -> list[str]:
     """Return what the figures say: of each column, of confidence, of poisoned cases."""
     said = [
-        sentence for key, words in _SPOKEN.items() if (sentence := _column(figures[key], words[0]))
+        sentence
+        for key, words in _SPOKEN.items()
+        if (sentence := _column(figures[key], words[0], figures["answered_requests"][key]))
     ]
     for key, (_, words) in _SPOKEN.items():
         evidence = figures["evidence"][key]
@@ -134,22 +142,36 @@ def conclusion(figures: Mapping[str, Any]) -> list[str]:
     return said or ["There is nothing to compare: one run of a kind has none before it."]
 
 
-def _column(methods: Mapping[str, Any], words: str) -> str:
-    own = methods[DEFAULT]
-    if own["edit"] is None:
+def _column(methods: Mapping[str, Any], words: str, answered: int) -> str:
+    """Return what requests are worth, then what the memory is after the first call."""
+    if methods[DEFAULT]["edit"] is None:
         return ""
-    ends = own["delta_edit_interval"]
-    between = "" if ends is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"
-    verdict = (
-        "too few tasks to say whether it helps" if ends is None
-        else "it helps" if ends[0] > 0.0
-        else "it does harm" if ends[1] < 0.0
-        else "no difference can be shown"
-    )  # fmt: skip
-    others = ", ".join(f"{name} {methods[name]['exact']:.1%}" for name in _RIVALS)
+    asked = f"requests {_gain(methods[REQUESTS])}" if answered else _UNANSWERED
+    named = ", ".join(
+        f"{name} {methods[name]['exact']:.1%}" for name in (REQUESTS, DEFAULT, *_RIVALS)
+    )
     return (
-        f"{words}: edit similarity {own['edit']:.3f}, {own['delta_edit']:+.3f}{between} against "
-        f"typical: {verdict}; exact sequences {own['exact']:.1%} ({others})."
+        f"{words}, edit similarity against typical: {asked}; after the first call (memory) "
+        f"{_gain(methods[DEFAULT])}. Exact sequences: {named}."
+    )
+
+
+def _gain(figures: Mapping[str, Any]) -> str:
+    ends = figures["delta_edit_interval"]
+    between = "" if ends is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"
+    return f"{figures['edit']:.3f}, {figures['delta_edit']:+.3f}{between}, {_verdict(figures)}"
+
+
+def _verdict(figures: Mapping[str, Any]) -> str:
+    ends = figures["delta_edit_interval"]
+    if ends is None:
+        return "too few tasks to say whether it helps"
+    return (
+        _HELPS
+        if ends[0] > 0.0
+        else "which does harm"
+        if ends[1] < 0.0
+        else "no difference can be shown"
     )
 
 

@@ -41,9 +41,9 @@ def test_figures_report_and_lines_that_are_no_runs(run: Run, tmp_path: Path) -> 
     found = json.loads(ended.stdout)
     page = (tmp_path / "r.html").read_text()
     assert (found["runs"], found["refused"], found["tasks"]) == (30, 2, 30)
-    assert found["with_cases"]["all"] == 29
+    assert found["with_cases"]["all"] == found["answered_requests"]["all"] == 29
     for column in ("all", "new_tasks", "new_situations"):
-        for name in ("random", "typical", "memento", "memrl", "q", "memory"):
+        for name in ("random", "typical", "memento", "memrl", "q", "memory", "requests"):
             figures = found[column][name]
             assert 0 <= figures["exact"] <= 1
             assert len(figures["delta_edit_interval"]) == 2
@@ -51,6 +51,7 @@ def test_figures_report_and_lines_that_are_no_runs(run: Run, tmp_path: Path) -> 
         assert f"{COLUMN_TITLES[column]}</h2>" in page
     assert found["poisoning"]["memory"] == {"steered": 0, "of": 15}
     assert "Does the memory help?" in page
+    assert "<strong>requests</strong>" in page
     assert "http://" not in page
 
 
@@ -58,7 +59,8 @@ def test_people_get_a_table_and_the_verdict(run: Run) -> None:
     ended = run("memory", "evaluate", "--runs", "-", "--processes", "1", stdin=lines(intents(12)))
     assert ended.returncode == 0, ended.stderr
     assert "against typical" in ended.stdout.splitlines()[0]
-    assert "With all earlier runs: edit similarity" in ended.stderr
+    assert "With all earlier runs, edit similarity against typical: requests 0." in ended.stderr
+    assert "after the first call (memory) 0." in ended.stderr
 
 
 def test_one_run_has_nothing_to_compare_with(run: Run) -> None:
