@@ -12,6 +12,7 @@ from cli.memory.opening import opened_memory
 from cli.support.options import Json, PostgresOptions, Since, Tenant
 from cli.support.output import echo, require_found, show_json, show_table
 from cli.support.times import parse_since
+from memory.episodes.hashes import id_text
 
 if TYPE_CHECKING:
     from memory.retrieval.result import FoundEpisode, Retrieval
@@ -102,7 +103,7 @@ def _show(found: Retrieval, *, json: bool) -> None:
     if json:
         show_json(found.as_json())
     elif found.episodes:
-        columns = ("score", "similarity", "ended", "workflow_type", "workflow_id", "outcome",
+        columns = ("id", "score", "similarity", "ended", "workflow_type", "workflow_id", "outcome",
                    "confidence", "tools", "query")  # fmt: skip
         show_table(columns, map(_row, found.episodes))
     for reason in found.degraded:
@@ -112,6 +113,7 @@ def _show(found: Retrieval, *, json: bool) -> None:
 def _row(found: FoundEpisode) -> list[Any]:
     query = " ".join((found.query or "").split())
     return [
+        id_text(found.id),
         f"{found.score:.4f}",
         "" if found.similarity is None else f"{found.similarity:.2f}",
         datetime.fromtimestamp(found.ended / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
