@@ -35,7 +35,8 @@ def graph(
 ) -> None:
     """Show which concepts of a tenant appear in the same episodes, the most frequent pairs first.
 
-    lift: how many times as often as if the two concepts were independent.
+    Episodes of users whose memory is off are left out. lift: how many times as often as if the two
+    concepts were independent.
 
     Examples: headstart memory graph --tenant acme --html concepts.html;
     headstart memory graph --outcome failure --since 7d --json

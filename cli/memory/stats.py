@@ -22,7 +22,8 @@ def stats(
     """Show the statistics of the memory: episodes, outcomes, concepts, models, lag.
 
     success_rate is of the runs that have ended; costs are milliseconds that wrong guesses wasted.
-    Models, missing vectors, lag and bytes are those of all tenants. `--limit`: names of each kind.
+    Episodes of users whose memory is off are stored, so they count. Models, missing vectors, lag
+    and bytes are those of all tenants. `--limit`: names of each kind.
 
     Examples: headstart memory stats; headstart memory stats --tenant acme --json
     """

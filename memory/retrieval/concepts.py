@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
 
+from memory.retrieval.profile_limits import profile_limits
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.statements import filters_of, statement
 from sinks.postgres.reading import tenant_scope
@@ -53,6 +54,8 @@ async def read_concepts(
 ) -> ConceptGraph:
     """Read the graph of the episodes that pass the filters of `query`, all else of it is unused.
 
+    Episodes of users whose memory is off are left out, as in a search.
+
     Raises `ValueError` for more than 500 concepts or 5,000 pairs.
     """
     for name, value, most in (("concepts", concepts, MOST_CONCEPTS), ("pairs", pairs, MOST_PAIRS)):
@@ -60,6 +63,7 @@ async def read_concepts(
             raise ValueError(f"{name} must be from 1 to {most:,}, not {value}")
     which: dict[str, Any] = {"tenant": query.tenant, **filters_of(query)}
     async with tenant_scope(connection, query.tenant):
+        which |= (await profile_limits(connection, query)).filters
         cursor = await connection.execute(statement("concept_counts"), {**which, "most": concepts})
         rows = await cursor.fetchall()
         if not rows:

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from memory.retrieval.client import Memory
+from memory.retrieval.concepts import read_concepts
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import Retrieval
 from memory.retrieval.service import RetrievalService
@@ -185,6 +186,23 @@ def test_an_off_memory_finds_nothing_and_says_so(migrated: str) -> None:
         assert (profiles, why) == ({"u1": [MemoryProfile(enabled=False)]}, "")
     asyncio.run(user(migrated).set_profile(enabled=True))
     assert names(found(migrated, user_id="u1", agent_id="a")) == ["other", "run-0"]
+
+
+def test_a_concept_graph_leaves_out_users_whose_memory_is_off(migrated: str) -> None:
+    filled(migrated, *of_agents("a", "b"))
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute("UPDATE episodes SET concepts = ARRAY['x', 'of ' || user_id]")
+
+    async def counts() -> dict[str, int]:
+        async with await connect_postgres(migrated) as connection:
+            graph = await read_concepts(connection, MemoryQuery(text="concepts", tenant="acme"))
+            return {each.concept: each.episodes for each in graph.concepts}
+
+    assert asyncio.run(counts()) == {"x": 3, "of u1": 2, "of u2": 1}
+    asyncio.run(user(migrated).set_profile("a", enabled=False))
+    assert asyncio.run(counts()) == {"x": 2, "of u1": 1, "of u2": 1}
+    asyncio.run(user(migrated).set_profile(enabled=False))
+    assert asyncio.run(counts()) == {"x": 1, "of u2": 1}
 
 
 def test_off_for_one_agent_is_off_for_that_agent(migrated: str) -> None:
