@@ -22,7 +22,7 @@ BENCHMARKS: Final = {
     "noticing": "what notices cost the history worker, the pure part: CPU per event and value",
     "outage": "a million events while the broker is gone: growth of executor and shipper",
     "process": "threshold agent on a drained backlog, next to Faust, Quix and Kafka Streams",
-    "purge": "rows that cross between two tenants, and bytes of packed and merged runs",
+    "purge": "rows that cross between two tenants, erasure, and bytes of packed and merged runs",
     "queries": "the memory queries on a large table of episodes, and what each index is worth",
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
     "replay": "six policies over an export: reading alone, judging, memory",
@@ -54,7 +54,8 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "rows": (int, "queries: rows of the table"),
     "part": (
         str,
-        "memory: only `storing` or `retrieval`; purge: only `crossing`, `storage` or `indexes`",
+        "memory: only `storing` or `retrieval`; purge: only `crossing`, `erasure`, `storage` or "
+        "`indexes`",
     ),
     "operations": (int, "purge: how many are interleaved"),
     "data": (Path, "history: directory kept from run to run"),

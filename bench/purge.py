@@ -3,6 +3,9 @@
 `crossed`: results that hold a row of the other tenant, of random operations of two tenants whose
 runs, queries and contexts are equal, through every read path and over connections that both share.
 
+`purge_100000_s`, `canary_bytes`: seconds to erase a user of 100,000 cases from the database, and
+bytes of the user's text that its rows hold afterwards.
+
 `storage_packed_ratio`, `storage_merged_ratio`: bytes on disk of events, episodes and vectors, as
 multiples of the events' JSON, of a workload with repetition.
 
@@ -24,6 +27,7 @@ from bench.support.index_rebuilding import measure_rebuilding
 from bench.support.interleaving import interleave
 from bench.support.measuring import echo
 from bench.support.merged_storage import measure_merging
+from bench.support.purge_measuring import measure_purge
 from deploy.local import Stack, StackConfig
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
@@ -41,6 +45,10 @@ async def _crossing(dsn: str, operations: int) -> dict[str, Any]:
     }
 
 
+async def _erasure(dsn: str, _operations: int) -> dict[str, Any]:
+    return await measure_purge(dsn)
+
+
 async def _storage(dsn: str, _operations: int) -> dict[str, Any]:
     return await measure_merging(dsn)
 
@@ -51,6 +59,7 @@ async def _indexes(dsn: str, _operations: int) -> dict[str, Any]:
 
 PARTS: Final[dict[str, Callable[[str, int], Awaitable[dict[str, Any]]]]] = {
     "crossing": _crossing,
+    "erasure": _erasure,
     "storage": _storage,
     "indexes": _indexes,
 }
