@@ -365,8 +365,9 @@ def retention_of(settings: Settings) -> RetentionLimits:
 def writes_of(settings: Settings) -> WriteLimits:
     """Return how many episodes of a writer count for others."""
     return WriteLimits(
-        settings.user_cases, settings.session_cases, settings.cases_window_s, settings.low_reward
-    )
+        settings.user_cases, settings.session_cases, settings.cases_window_s, settings.low_reward,
+        settings.unnamed_cases,
+    )  # fmt: skip
 
 
 def operators_key(settings: Settings) -> bytes | None:

@@ -22,6 +22,12 @@ class QuarantineSettings(BaseSettings):
         ge=0,
         description="episodes of a session in one window that count; 0: all",
     )
+    unnamed_cases: int = Field(
+        USUAL_WRITES.unnamed,
+        ge=0,
+        description="episodes of a tenant that name neither user nor session in one window that "
+        "count; 0: all",
+    )
     cases_window_s: int = Field(
         USUAL_WRITES.window_s, ge=60, le=86_400, description="length of these windows in seconds"
     )

@@ -30,7 +30,8 @@ def list_quarantined(
     """List quarantined episodes by writer and reason, the newest first.
 
     They are not searched and are no evidence; their users still see, export and erase them. user
-    rate, session rate: beyond HEADSTART_USER_CASES, HEADSTART_SESSION_CASES in one window.
+    rate, session rate: beyond HEADSTART_USER_CASES, HEADSTART_SESSION_CASES in one window. unnamed
+    rate: of the runs of a tenant that name neither, beyond HEADSTART_UNNAMED_CASES.
     low-reward flood: far more than other users write, and with little success. flood notice: the
     same while a notice says that the user floods. Exit code 1: none matches.
 
@@ -62,12 +63,15 @@ def release_quarantined(
     tenant: Tenant = "default",
     user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
     session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
+    unnamed: Annotated[
+        bool, typer.Option("--unnamed", help="Only those that name neither user nor session.")
+    ] = False,
     yes: Yes = False,
     *,
     options: PostgresOptions,
     json: Json = False,
 ) -> None:
-    """Release quarantined episodes of a user, a session, or the whole tenant.
+    """Release quarantined episodes of a user, a session, of neither, or of the whole tenant.
 
     They count again, at once for words and contexts, and for similar queries within 10 minutes,
     when the memory worker has embedded them. The release is recorded: what the writer has written
@@ -81,13 +85,17 @@ def release_quarantined(
     from sinks.postgres.reading import reading_postgres
 
     require_names(tenant=tenant, user=user, session=session)
+    if unnamed and (user, session) != (None, None):
+        raise typer.BadParameter("--unnamed is of runs without a user or session; give it alone")
     settings = options.read()
-    if user is None and session is None:
+    if user is None and session is None and not unnamed:
         confirm(f"Release all quarantined episodes of the tenant {tenant}?", yes)
 
     async def run() -> int:
         async with reading_postgres(settings.postgres) as connection:
-            return await release(connection, tenant, user_id=user, session_id=session)
+            return await release(
+                connection, tenant, user_id=user, session_id=session, unnamed=unnamed
+            )
 
     count = asyncio.run(run())
     if json:

@@ -30,11 +30,13 @@ class WriteLimits(NamedTuple):
     """Length of a window; windows are counted from 1970 on."""
     low_reward: float = 0.25
     """Mean reward up to which a flood is quarantined as a whole."""
+    unnamed: int = 10_000
+    """Episodes of a tenant that name neither user nor session and begin in one window."""
 
     @property
     def any(self) -> bool:
         """Whether there is a limit."""
-        return bool(self.user or self.session or self.low_reward)
+        return bool(self.user or self.session or self.low_reward or self.unnamed)
 
     @property
     def window_ms(self) -> int:
@@ -43,4 +45,4 @@ class WriteLimits(NamedTuple):
 
 
 USUAL_WRITES: Final = WriteLimits()
-UNLIMITED_WRITES: Final = WriteLimits(0, 0, 3_600, 0.0)
+UNLIMITED_WRITES: Final = WriteLimits(0, 0, 3_600, 0.0, 0)

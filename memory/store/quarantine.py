@@ -49,7 +49,7 @@ class QuarantinedBatch(NamedTuple):
     tenant: str
     user_id: str | None
     session_id: str | None
-    """Of runs that name no user."""
+    """Of runs that name no user. Neither: the runs that name neither are one writer."""
     reason: str
     episodes: int
     reward: float | None
@@ -73,25 +73,31 @@ async def judge_written(
         return []
     users: dict[tuple[str, str], int] = {}
     sessions: dict[tuple[str, str], int] = {}
+    unnamed: set[tuple[str, int]] = set()
     for episode in written:
-        begun = min(episode.started, known.get(episode.key, (episode.started, 0))[0])
-        since = begun // limits.window_ms * limits.window_ms
+        begun = {episode.started, known.get(episode.key, (episode.started, 0))[0]}
+        windows = {each // limits.window_ms * limits.window_ms for each in begun}
+        since = min(windows)
         group, name = (
             (users, episode.user_id) if episode.user_id else (sessions, episode.session_id)
         )
         if name:
             key = episode.tenant, name
             group[key] = min(since, group.get(key, since))
-    if not users and not sessions:
+        else:
+            unnamed |= {(episode.tenant, each) for each in windows}
+    if not users and not sessions and not unnamed:
         return []
     return await _judge(connection, limits, "touched", {
-        "of": sorted({tenant for tenant, _ in (*users, *sessions)}),
+        "of": sorted({tenant for tenant, _ in (*users, *sessions, *unnamed)}),
         "tenants": [tenant for tenant, _ in users],
         "users": [name for _, name in users],
         "sinces": list(users.values()),
         "unnamed_tenants": [tenant for tenant, _ in sessions],
         "sessions": [name for _, name in sessions],
         "session_sinces": list(sessions.values()),
+        "windows_of": [tenant for tenant, _ in unnamed],
+        "window_sinces": [since for _, since in unnamed],
     })  # fmt: skip
 
 
@@ -102,6 +108,7 @@ async def _judge(
         **which,
         "user": limits.user or _ALL,
         "session": limits.session or _ALL,
+        "unnamed": limits.unnamed or _ALL,
         "window_s": limits.window_s,
         "low_reward": limits.low_reward,
         "fewest": FEWEST,
@@ -187,18 +194,23 @@ async def release(
     *,
     user_id: str | None = None,
     session_id: str | None = None,
+    unnamed: bool = False,
 ) -> int:
     """Release the quarantined episodes of a user, a session, or a whole tenant; return how many.
+
+    `unnamed`: those that name neither user nor session.
 
     The release is stored: what began up to now, or up to the last of them, is not quarantined
     again, by a rebuild either. Raises psycopg's `InsufficientPrivilege` for a role that only reads.
     """
-    which = {"tenant": tenant, "user_id": user_id, "session_id": session_id}
+    which = {"tenant": tenant, "user_id": user_id, "session_id": session_id, "unnamed": unnamed}
     async with connection.transaction():
         await lock_tenants(connection, [tenant])
         rows = await (await connection.execute(SQL["release"], which)).fetchall()
         if rows:
             to = max(int(time.time() * 1000), *(begun for (begun,) in rows))
-            counts = {"to": to, "session": session_id, "episodes": len(rows)}
+            counts: dict[str, Any] = {"to": to, "session": session_id, "episodes": len(rows)}
+            if unnamed:
+                counts["unnamed"] = True
             await connection.execute(SQL["note_release"], {**which, "counts": Jsonb(counts)})
     return len(rows)

@@ -51,6 +51,7 @@ ALL = [
     "0013_encryption",
     "0014_quarantine",
     "0015_first_calls",
+    "0016_unnamed_writers",
 ]
 
 OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])

@@ -76,6 +76,7 @@ async def _quarantined(connection: AsyncConnection[Any]) -> list[Finding]:
     what = f"{counts.total():,} episodes of {len(writers):,} writers are quarantined ({reasons})"
     remedy = (
         "see whose with `headstart memory quarantine list`; if they may count, `headstart memory "
-        "quarantine release`, and raise HEADSTART_USER_CASES or HEADSTART_SESSION_CASES"
+        "quarantine release`, and raise HEADSTART_USER_CASES, HEADSTART_SESSION_CASES or "
+        "HEADSTART_UNNAMED_CASES"
     )
     return [Finding("memory", WARNING, what, remedy)]

@@ -2,17 +2,18 @@
 
 -- name: judge
 -- Judges runs (`runs`: `touched` or `of_tenant`), and returns those whose state changes. Of each user
--- and session the first ones of a window count, in the order of their beginnings; merged and pruned
--- ones take a place, too. A flood: of a window with `fewest` judged runs or more, of a low mean reward,
+-- and session, and of those that name neither, the first ones of a window count, in the order of their
+-- beginnings; merged and pruned ones take a place, too. A flood: of a window with `fewest` judged runs or more, of a low mean reward,
 -- and with `faster` times as many runs as other users have in a window of the last `windows`, or while
 -- a notice of a flood holds. Notices are deleted in time, so what one led to stays while rewards are
 -- low.
 WITH released AS (
     SELECT a.tenant, a.user_id, a.counts ->> 'session' AS session_id,
+        coalesce((a.counts ->> 'unnamed')::boolean, false) AS unnamed,
         max((a.counts ->> 'to')::bigint) AS to_ms
     FROM memory_audit AS a
     WHERE a.action = 'release' AND a.tenant = ANY (%(of)s::text[])
-    GROUP BY 1, 2, 3
+    GROUP BY 1, 2, 3, 4
 ), run AS (
     {runs}
 ), ranked AS (
@@ -53,12 +54,15 @@ WITH released AS (
             SELECT FROM released AS x
             WHERE x.tenant = r.tenant AND (x.user_id IS NULL OR x.user_id = r.user_id)
                 AND (x.session_id IS NULL OR x.session_id = r.session_id)
+                AND (NOT x.unnamed OR (r.user_id IS NULL AND r.session_id IS NULL))
                 AND r.started <= timestamptz 'epoch' + x.to_ms * interval '1 millisecond'
         ) THEN NULL
         WHEN f.noticed THEN 'flood notice'
         WHEN f.place IS NOT NULL THEN 'low-reward flood'
         WHEN r.user_id IS NOT NULL AND r.of_user > %(user)s THEN 'user rate'
         WHEN r.session_id IS NOT NULL AND r.of_session > %(session)s THEN 'session rate'
+        WHEN r.user_id IS NULL AND r.session_id IS NULL AND r.of_session > %(unnamed)s
+            THEN 'unnamed rate'
     END AS reason
     FROM ranked AS r
     LEFT JOIN flood AS f ON f.tenant = r.tenant AND f.user_id = r.user_id AND f.place = r.place
@@ -71,7 +75,8 @@ WHERE j.state IN ('live', 'quarantined') AND j.quarantine IS DISTINCT FROM j.rea
 RETURNING e.tenant, e.id, e.quarantine, e.support
 
 -- name: touched
--- The runs of these users since a time, and those of sessions that name no user.
+-- The runs of these users since a time, those of sessions that name no user, and those of windows that
+-- name neither; the last by episodes_unnamed.
 SELECT e.tenant, e.id, e.user_id, nullif(e.session_id, '') AS session_id, e.started, e.reward,
     e.state, e.quarantine, floor(extract(epoch FROM e.started))::bigint / %(window_s)s AS place
 FROM unnest(%(tenants)s::text[], %(users)s::text[], %(sinces)s::bigint[])
@@ -86,6 +91,13 @@ FROM unnest(%(unnamed_tenants)s::text[], %(sessions)s::text[], %(session_sinces)
     AS t (tenant, session_id, since_ms)
 JOIN episodes AS e ON e.tenant = t.tenant AND e.session_id = t.session_id AND e.user_id IS NULL
     AND e.started >= timestamptz 'epoch' + t.since_ms * interval '1 millisecond'
+UNION ALL
+SELECT e.tenant, e.id, NULL, NULL, e.started, e.reward, e.state, e.quarantine,
+    floor(extract(epoch FROM e.started))::bigint / %(window_s)s
+FROM unnest(%(windows_of)s::text[], %(window_sinces)s::bigint[]) AS t (tenant, since_ms)
+JOIN episodes AS e ON e.tenant = t.tenant AND e.user_id IS NULL AND e.session_id IS NULL
+    AND e.started >= timestamptz 'epoch' + t.since_ms * interval '1 millisecond'
+    AND e.started < timestamptz 'epoch' + (t.since_ms + %(window_s)s * 1000) * interval '1 millisecond'
 
 -- name: of_tenant
 -- All runs of a tenant.
@@ -122,11 +134,12 @@ WHERE state = 'quarantined' AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s
 GROUP BY 1, 2, 3, 4 ORDER BY last DESC, 1, 2, 3, 4 LIMIT %(limit)s
 
 -- name: release
--- The quarantined episodes of a user, a session, or the tenant.
+-- The quarantined episodes of a user, a session, those that name neither, or all of the tenant.
 UPDATE episodes SET state = 'live', quarantine = NULL
 WHERE tenant = %(tenant)s AND state = 'quarantined'
     AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s)
     AND (%(session_id)s::text IS NULL OR session_id = %(session_id)s)
+    AND (NOT %(unnamed)s OR (coalesce(user_id, '') = '' AND coalesce(session_id, '') = ''))
 RETURNING (extract(epoch FROM started) * 1000)::bigint
 
 -- name: note_release

@@ -77,6 +77,22 @@ def test_list_and_release(migrated: str) -> None:
     ]  # fmt: skip
 
 
+def test_what_names_neither_is_released_alone_and_for_good(migrated: str) -> None:
+    limits = limited(user=2, unnamed=2)
+    assembled(migrated, limits, *written("a", 5, user=None), *written("b", 3))
+    (said,) = findings(migrated)
+    assert "(unnamed rate: 3, user rate: 1)" in said.what
+    batches = command(migrated, "list")[1]["quarantined"]
+    assert {(each["user_id"], each["session_id"], each["reason"]) for each in batches} == {
+        (None, None, "unnamed rate"), ("u1", None, "user rate"),
+    }  # fmt: skip
+    release = ("release", "--tenant", "acme", "--unnamed")
+    assert command(migrated, *release, "--user", "u1")[0] == 2
+    assert command(migrated, *release)[1]["released"] == 3
+    assert rows(migrated, QUARANTINED) == [("b-002", "user rate")]
+    assert rebuilt(migrated, limits) == rows(migrated, STATES)
+
+
 def test_a_release_holds_for_what_was_written_before_it(migrated: str) -> None:
     assembled(migrated, LIMITS, *written("a", 4))
     command(migrated, "release", "--tenant", "acme", "--user", "u1")

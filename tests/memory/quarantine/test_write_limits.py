@@ -62,6 +62,36 @@ def test_of_each_session_too_whether_it_names_a_user_or_not(migrated: str) -> No
     assert rebuilt(migrated, limits) == rows(migrated, STATES)
 
 
+@pytest.mark.parametrize("at_once", [3, 500])
+def test_runs_that_name_neither_share_one_limit_of_their_tenant(
+    migrated: str, at_once: int
+) -> None:
+    limits = limited(unnamed=4)
+    assembled(
+        migrated, limits, *written("a", 6, user=None, agent_id="one"),
+        *written("b", 2, begin=6, user=None, agent_id="two"), *written("c", 5, hour=1, user=None),
+        *written("d", 6), *written("e", 6, user=None, session_id="s1"),
+        *written("f", 4, user=None, tenant="rival"), at_once=at_once,
+    )  # fmt: skip
+    beyond = ["a-004", "a-005", "b-006", "b-007", "c-004"]
+    assert rows(migrated, QUARANTINED) == [(name, "unnamed rate") for name in beyond]
+    before = rows(migrated, STATES)
+    sweep = swept(migrated, limits)
+    assert (sweep.quarantined, sweep.released, rows(migrated, STATES)) == (0, 0, before)
+    assert rebuilt(migrated, limits, at_once=3) == before
+    assert swept(migrated, limited(unnamed=7)).released == 4
+
+
+def test_an_unnamed_run_that_moves_to_an_earlier_window_leaves_its_place(migrated: str) -> None:
+    limits = limited(unnamed=1)
+    assembled(migrated, limits, *written("a", 2, hour=1, user=None))
+    assert names(migrated) == ["a-001"]
+    earlier = written("a", 1, user=None)[0] | {"id": "0198c000-0000-7000-8000-00000000abcd"}
+    assembled(migrated, limits, earlier)
+    assert names(migrated) == []
+    assert rebuilt(migrated, limits) == rows(migrated, STATES)
+
+
 def test_a_late_run_takes_the_place_of_one_that_began_later(migrated: str) -> None:
     limits = limited(user=3)
     assembled(migrated, limits, *written("run", 3, begin=5))

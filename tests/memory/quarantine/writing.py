@@ -79,6 +79,10 @@ def rebuilt(dsn: str, limits: WriteLimits, at_once: int = 500) -> list[Any]:
     return rows(dsn, STATES)
 
 
-def limited(user: int = 0, session: int = 0, low_reward: float = 0.0) -> WriteLimits:
+def limited(
+    user: int = 0, session: int = 0, low_reward: float = 0.0, unnamed: int = 0
+) -> WriteLimits:
     """Return limits of windows of one hour."""
-    return UNLIMITED_WRITES._replace(user=user, session=session, low_reward=low_reward)
+    return UNLIMITED_WRITES._replace(
+        user=user, session=session, low_reward=low_reward, unnamed=unnamed
+    )
