@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memory.episodes.calls import unpack_calls
@@ -33,10 +33,13 @@ class FoundEpisode(NamedTuple):
     domains: list[str]
     agents_used: list[str]
     insights: list[str]
+    """Those of all runs that it stands for, the most frequent first, at most 20."""
     response: str | None
     query_hash: int | None
     support: int = 1
     """Runs that it stands for: itself, and equal ones of the same writer that were merged."""
+    insight_runs: Sequence[int] = ()
+    """The number of these runs that gave each insight."""
     score: float = 0.0
     """By which the results are sorted; its scale depends on the mode."""
     similarity: float | None = None

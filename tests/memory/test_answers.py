@@ -20,7 +20,7 @@ def episode(id: int, **changed: Any) -> FoundEpisode:
     query = changed.pop("query", "cancel my order")
     plain = FoundEpisode(
         id, "refund", f"run-{id}", None, None, None, 0, id, "success", 1.0, 0.9, 0.0, None, query,
-        CONTEXT, None, [], [], [], [], [], f"answer {id}", query_hash(query), 1, 0.5, 0.99,
+        CONTEXT, None, [], [], [], [], [], f"answer {id}", query_hash(query), 1, (), 0.5, 0.99,
     )  # fmt: skip
     return plain._replace(**changed)
 

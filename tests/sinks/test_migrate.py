@@ -52,6 +52,7 @@ ALL = [
     "0014_quarantine",
     "0015_first_calls",
     "0016_unnamed_writers",
+    "0017_merged_insights",
 ]
 
 OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])

@@ -161,14 +161,35 @@ SELECT episode, distance FROM (
 ) s ORDER BY distance, episode
 
 -- name: episodes
--- The found episodes; only live ones that pass the filters.
+-- The found episodes; only live ones that pass the filters. Insights are those of all runs that one
+-- stands for, by the number of runs; a thousand of the merged ones at most are read (episodes_insights).
 SELECT e.id, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.session_id,
     (extract(epoch FROM e.started) * 1000)::bigint, (extract(epoch FROM e.ended) * 1000)::bigint,
     e.outcome, e.reward, e.confidence, e.usefulness, e.duration_ms, e.query, e.context, e.calls,
-    e.tools, e.concepts, e.domains, e.agents_used, e.insights, e.response, e.query_hash, e.support,
-    e.sealed
-FROM episodes e
+    e.tools, e.concepts, e.domains, e.agents_used, coalesce(told.insights, e.insights),
+    e.response, e.query_hash, e.support,
+    coalesce(told.runs, array_fill(1, ARRAY[cardinality(e.insights)])), e.sealed
+FROM episodes e LEFT JOIN LATERAL (
+    SELECT array_agg(insight ORDER BY runs DESC, insight COLLATE "C") AS insights,
+        array_agg(runs ORDER BY runs DESC, insight COLLATE "C") AS runs
+    FROM (
+        SELECT insight, count(*)::integer AS runs FROM (
+            SELECT unnest(e.insights) AS insight
+            UNION ALL
+            SELECT unnest(m.insights) FROM (
+                SELECT m.insights FROM episodes m
+                WHERE m.tenant = %(tenant)s AND m.merged_into = e.id AND m.insights <> '{}'
+                LIMIT 1000
+            ) m
+        ) each GROUP BY insight ORDER BY 2 DESC, insight COLLATE "C" LIMIT 20
+    ) most
+) told ON e.support > 1
 WHERE e.tenant = %(tenant)s AND e.id = ANY (%(ids)s) AND memory_passes(e, {filter})
+
+-- name: judged
+-- Those of some episodes whose use was judged.
+SELECT e.id, e.usefulness FROM episodes e
+WHERE e.tenant = %(tenant)s AND e.id = ANY (%(ids)s) AND e.usefulness <> 0
 
 -- name: vectors
 -- Vectors of found episodes, in binary: 4 bytes of head, then big-endian 16-bit floats.

@@ -138,7 +138,7 @@ SELECT e.id, e.tenant, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.
     (extract(epoch FROM e.started) * 1000)::bigint AS started,
     (extract(epoch FROM e.ended) * 1000)::bigint AS ended, e.outcome, e.reward, e.confidence,
     e.duration_ms, e.cost_ms, c.query, c.query_hash, c.context, e.context_hash, c.first_call,
-    c.calls, c.concepts, c.domains, c.agents_used, c.insights, e.reference_ids, e.response, e.events,
+    c.calls, c.concepts, c.domains, c.agents_used, e.insights, e.reference_ids, e.response, e.events,
     c.sealed, c.id AS content_id
 FROM episodes AS e
 JOIN episodes AS c ON c.tenant = e.tenant AND c.id = coalesce(e.merged_into, e.id)
@@ -156,7 +156,7 @@ SELECT e.id, e.tenant, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.
     (extract(epoch FROM e.started) * 1000)::bigint AS started,
     (extract(epoch FROM e.ended) * 1000)::bigint AS ended, e.outcome, e.reward, e.confidence,
     e.duration_ms, e.cost_ms, c.query, c.query_hash, c.context, e.context_hash, c.first_call,
-    c.calls, c.concepts, c.domains, c.agents_used, c.insights, e.reference_ids, e.response, e.events,
+    c.calls, c.concepts, c.domains, c.agents_used, e.insights, e.reference_ids, e.response, e.events,
     c.sealed, c.id AS content_id
 FROM episodes AS e
 JOIN episodes AS c ON c.tenant = e.tenant AND c.id = coalesce(e.merged_into, e.id)
@@ -189,6 +189,26 @@ GROUP BY 1 ORDER BY 2 DESC, 1
 SELECT name, sum(support)::bigint, count(*) OVER () FROM episodes, unnest(concepts) AS name
 WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s
 GROUP BY name ORDER BY 2 DESC, 1 LIMIT %(limit)s
+
+-- name: related_concepts
+-- Pairs of concepts that more than a share of a tenant's runs with a concept have together.
+WITH run AS (
+    SELECT tenant, support, concepts FROM episodes
+    WHERE concepts <> '{}' AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+), total AS (
+    SELECT tenant, sum(support) AS runs FROM run GROUP BY tenant
+), frequent AS (
+    SELECT run.tenant, name, total.runs FROM run JOIN total USING (tenant), unnest(concepts) AS name
+    GROUP BY run.tenant, name, total.runs HAVING sum(support) > %(share)s * total.runs
+)
+SELECT run.tenant, a.name AS a, b.name AS b, sum(support)::bigint AS episodes,
+    round(sum(support) / a.runs::numeric, 3)::float8 AS share
+FROM run
+JOIN frequent AS a ON a.tenant = run.tenant AND a.name = ANY (run.concepts)
+JOIN frequent AS b ON b.tenant = run.tenant AND b.name = ANY (run.concepts)
+    AND a.name COLLATE "C" < b.name COLLATE "C"
+GROUP BY run.tenant, a.name, b.name, a.runs HAVING sum(support) > %(share)s * a.runs
+ORDER BY 5 DESC, 1, 2, 3 LIMIT %(limit)s
 
 -- name: domains
 SELECT name, sum(support)::bigint, count(*) OVER () FROM episodes, unnest(domains) AS name

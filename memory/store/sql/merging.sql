@@ -17,7 +17,7 @@ SELECT e.id, e.query_hash, e.support, e.workflow_type, e.user_id, e.agent_id,
     CASE WHEN coalesce(nullif(e.user_id, ''), nullif(e.agent_id, '')) IS NULL
         THEN e.session_id END,
     e.context_hash,
-    md5((e.context, e.calls, e.concepts, e.domains, e.agents_used, e.insights,
+    md5((e.context, e.calls, e.concepts, e.domains, e.agents_used,
         substr(e.sealed, 1, 12))::text)  -- its key, and a keyed hash of query, calls and response
 FROM episodes AS e
 WHERE e.tenant = %(tenant)s AND e.query_hash = ANY (%(queries)s)
@@ -32,11 +32,11 @@ FROM unnest(%(ids)s::bigint[], %(intos)s::bigint[]) AS m (id, into_id)
 WHERE e.tenant = %(tenant)s AND e.merged_into = m.id
 
 -- name: merge
--- Only what identifies the runs stays, with their packed events.
+-- Only what identifies the runs stays, with their insights and packed events.
 UPDATE episodes AS e SET state = 'merged', support = 0, merged_into = m.into_id, query = NULL,
     query_hash = NULL, context = '{}', first_call = NULL, tools = '{}', calls = NULL,
-    concepts = '{}', domains = '{}', agents_used = '{}', insights = '{}', reference_ids = '{}',
-    response = NULL, sealed = NULL
+    concepts = '{}', domains = '{}', agents_used = '{}', reference_ids = '{}', response = NULL,
+    sealed = NULL
 FROM unnest(%(ids)s::bigint[], %(intos)s::bigint[]) AS m (id, into_id)
 WHERE e.tenant = %(tenant)s AND e.id = m.id
 
@@ -86,7 +86,7 @@ FROM (
             e.agent_id, CASE WHEN coalesce(nullif(e.user_id, ''), nullif(e.agent_id, '')) IS NULL
                 THEN e.session_id END AS session_id,
             memory_stays(e, %(before)s, %(surprise)s) AS why,
-            md5((e.context, e.calls, e.concepts, e.domains, e.agents_used, e.insights,
+            md5((e.context, e.calls, e.concepts, e.domains, e.agents_used,
                 substr(e.sealed, 1, 12))::text) AS made
         FROM episodes AS e WHERE %(tenant)s::text IS NULL OR e.tenant = %(tenant)s
     ) AS run

@@ -40,6 +40,7 @@ ALL_TENANTS: Final = {
 IF_NAMED: Final = {
     "memory.sql fill_outbox", "memory.sql episodes", "memory.sql totals", "memory.sql outcomes",
     "memory.sql concepts", "memory.sql domains", "memory.sql tools", "memory.sql agents",
+    "memory.sql related_concepts",
     "archive.sql archived", "archive.sql count_archived", "archive.sql partly_archived",
     "merging.sql outlook", "quarantine.sql batches",
     "notices.sql newest", "packing.sql candidates", "packing.sql outlook", "purges.sql purges",
