@@ -26,6 +26,9 @@ def graph(
     since: Since = None,
     concepts: Annotated[int, typer.Option(min=1, max=500, help="At most this many concepts.")] = 50,
     pairs: Annotated[int, typer.Option(min=1, max=5_000, help="At most this many pairs.")] = 200,
+    related: Annotated[
+        bool, typer.Option("--related", help="Only pairs in over 20 % of the episodes.")
+    ] = False,
     html: Annotated[
         str | None, typer.Option(metavar="FILE", help="Draw it on a page that opens offline.")
     ] = None,
@@ -36,10 +39,11 @@ def graph(
     """Show which concepts of a tenant appear in the same episodes, the most frequent pairs first.
 
     Episodes of users whose memory is off are left out. lift: how many times as often as if the two
-    concepts were independent.
+    concepts were independent. share: of the episodes that have a concept; related are concepts that
+    over 20 % of these have together.
 
-    Examples: headstart memory graph --tenant acme --html concepts.html;
-    headstart memory graph --outcome failure --since 7d --json
+    Examples: headstart memory graph --tenant acme --html concepts.html; headstart memory graph
+    --related; headstart memory graph --outcome failure --since 7d --json
     """
     from memory.retrieval.concepts import read_concepts
     from memory.retrieval.request import InvalidQuery, MemoryQuery
@@ -58,7 +62,8 @@ def graph(
 
     async def run() -> ConceptGraph:
         async with reading_postgres(settings.postgres) as connection:
-            return await read_concepts(connection, query, concepts, pairs)
+            found = await read_concepts(connection, query, concepts, pairs)
+        return found.only_related() if related else found
 
     _show(asyncio.run(run()), tenant, html, json=json)
 
@@ -74,8 +79,8 @@ def _show(found: ConceptGraph, tenant: str, html: str | None, *, json: bool) -> 
         show_json(found.as_json())
     elif found.concepts:
         rows = [
-            (each.a, each.b, f"{each.episodes:,}", f"{each.lift:.2f}")
+            (each.a, each.b, f"{each.episodes:,}", f"{each.share:.1%}", f"{each.lift:.2f}")
             for each in found.pairs[:_ROWS_SHOWN]
         ]
-        show_table(("concept", "concept", "episodes", "lift"), rows)
+        show_table(("concept", "concept", "episodes", "share", "lift"), rows)
     require_found(len(found.concepts), "episode with a concept", tenant=tenant)

@@ -22,8 +22,9 @@ def stats(
     """Show the statistics of the memory: episodes, outcomes, concepts, models, lag.
 
     success_rate is of the runs that have ended; costs are milliseconds that wrong guesses wasted.
-    Episodes of users whose memory is off are stored, so they count. Models, missing vectors, lag
-    and bytes are those of all tenants. `--limit`: names of each kind.
+    Episodes of users whose memory is off are stored, so they count. Related concepts are in over
+    20 % of a tenant's episodes with a concept together. Models, missing vectors, lag and bytes are
+    those of all tenants. `--limit`: names of each kind.
 
     Examples: headstart memory stats; headstart memory stats --tenant acme --json
     """
@@ -60,6 +61,8 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("from, to", span))
     for kind in _RANKED:
         rows.append((f"{kind} ({found[f'total_{kind}']:,})", _counts(found[f"most_common_{kind}"])))
+    if found["related_concepts"]:
+        rows.append(("related concepts", ", ".join(map(_related, found["related_concepts"]))))
     for model in found["models"]:
         missing = f", {model['missing']:,} of {model['of']:,} missing" if "of" in model else ""
         rows.append((f"model {model['name']}", f"{model['state']}{missing}"))
@@ -75,6 +78,10 @@ def _number(value: float | None, unit: str = "") -> str:
     if value is None:
         return "unknown"
     return f"{value:,.0f}{unit}" if value >= 1_000 else f"{value:.3g}{unit}"  # never 1.49e+04
+
+
+def _related(pair: dict[str, Any]) -> str:
+    return f"{pair['a']} and {pair['b']} {pair['share']:.0%}"
 
 
 def _counts(counts: dict[str, int]) -> str:

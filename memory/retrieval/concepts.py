@@ -9,6 +9,7 @@ from psycopg import AsyncConnection
 from memory.retrieval.profile_limits import profile_limits
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.statements import filters_of, statement
+from memory.store.reading import RELATED_SHARE
 from sinks.postgres.reading import tenant_scope
 
 MOST_CONCEPTS: Final = 500
@@ -30,6 +31,13 @@ class ConceptPair(NamedTuple):
     episodes: int
     lift: float
     """How many times as often as if the two were independent."""
+    share: float
+    """Of the episodes that have a concept."""
+
+    @property
+    def related(self) -> bool:
+        """Whether they are related: both in more than a fifth of the episodes."""
+        return self.share > RELATED_SHARE
 
 
 class ConceptGraph(NamedTuple):
@@ -40,12 +48,16 @@ class ConceptGraph(NamedTuple):
     concepts: list[ConceptCount]
     pairs: list[ConceptPair]
 
+    def only_related(self) -> ConceptGraph:
+        """Return it with related pairs only."""
+        return self._replace(pairs=[each for each in self.pairs if each.related])
+
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return {
             "episodes": self.episodes,
             "concepts": [each._asdict() for each in self.concepts],
-            "pairs": [each._asdict() for each in self.pairs],
+            "pairs": [each._asdict() | {"share": round(each.share, 3)} for each in self.pairs],
         }
 
 
@@ -76,7 +88,7 @@ async def read_concepts(
         total,
         [ConceptCount(*each) for each in counts.items()],
         [
-            ConceptPair(a, b, both, round(both * total / (counts[a] * counts[b]), 3))
+            ConceptPair(a, b, both, round(both * total / (counts[a] * counts[b]), 3), both / total)
             for a, b, both in found
         ],
     )

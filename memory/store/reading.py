@@ -19,6 +19,8 @@ from sinks.postgres.encryption.tenant_keys import TenantKeys, keys_to_read
 from sinks.postgres.reading import tenant_scope
 
 AT_ONCE: Final = 500
+RELATED_SHARE: Final = 0.2
+"""Concepts are related if more than this share of a tenant's runs with a concept have both."""
 _LISTS: Final = ("concepts", "domains", "agents_used", "insights", "reference_ids")
 _RANKED: Final = ("concepts", "domains", "tools", "agents")
 
@@ -117,6 +119,9 @@ async def _tenant_stats(
         rows = await (await connection.execute(SQL[kind], of)).fetchall()
         found[f"total_{kind}"] = rows[0][2] if rows else 0
         found[f"most_common_{kind}"] = {name: count for name, count, _ in rows}
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(SQL["related_concepts"], {**of, "share": RELATED_SHARE})
+        found["related_concepts"] = await cursor.fetchall()
     return found
 
 
