@@ -11,6 +11,8 @@ import numpy.typing as npt
 _RANK_OFFSET: Final = 60
 """As in the paper; between 20 and 100 it hardly matters."""
 _DAY_MS: Final = 86_400_000
+_JUDGEMENT: Final = 0.2
+"""Share of a score that judgements add or take: about 15 places among fused ranks."""
 
 
 def fuse_ranks(rankings: Iterable[Sequence[int]]) -> dict[int, float]:
@@ -30,6 +32,14 @@ def aged(score: float, age_ms: float, half_life_days: float) -> float:
     if score <= 0:
         return score
     return float(score * 0.5 ** (max(0.0, age_ms) / (half_life_days * _DAY_MS)))
+
+
+def judged(score: float, usefulness: float) -> float:
+    """Return what a score is worth after judgements: .8 of it (-1) to 1.2 (1); at most 0 stays.
+
+    `usefulness`: from -1, always rejected, to 1, always accepted; 0: not judged.
+    """
+    return score if score <= 0 else score * (1 + _JUDGEMENT * usefulness)
 
 
 def diversify(

@@ -18,6 +18,7 @@ from memory.retrieval.fusion import (
     aged,
     diversify,
     fuse_ranks,
+    judged,
     rows_of,
     vector_text,
 )
@@ -49,7 +50,9 @@ _WINDOW: Final = 1_000
 """Newest episodes whose pairs are compared first."""
 _ALL: Final = 2**31 - 1
 _POOL: Final = 4
-"""Candidates for each result, where age or diversity changes the order."""
+"""Candidates for each result, where age, diversity or judgements change the order."""
+_JUDGED: Final = 100
+"""The most candidates that are looked at for judgements, where k is not larger."""
 
 
 _ENDED: Final = object()
@@ -94,11 +97,22 @@ class Search:
         await self._texts.begin()
         reorders = self._query.half_life_days is not None or self._query.diversity > 0
         depth = self._query.k * _POOL if reorders else self._query.k
-        found = await self._found(await self._scores(depth), depth)
+        found = await self._found(await self._judged_scores(depth), depth)
         if found is None:  # vectors of episodes that are not live any more took their places
             self._whole = True
-            found = await self._found(await self._scores(depth), depth) or []
+            found = await self._found(await self._judged_scores(depth), depth) or []
         return tuple(await self._ordered(found))
+
+    async def _judged_scores(self, depth: int) -> dict[int, float]:
+        """Return ids with their scores, those of judged episodes weighed by their usefulness."""
+        most = max(depth, min(_POOL * self._query.k, _JUDGED))
+        scores = await self._scores(most)
+        ids = list(scores)[:most]
+        useful = dict(await self._rows("judged", ids=ids)) if ids else {}
+        if not useful:
+            return scores
+        weighed = [(each, judged(score, useful.get(each, 0.0))) for each, score in scores.items()]
+        return dict(sorted(weighed, key=lambda item: -item[1]))
 
     async def _scores(self, depth: int) -> dict[int, float]:
         """Return ids with their scores, best first; for `hybrid` more than asked."""
@@ -121,7 +135,7 @@ class Search:
             return fuse_ranks((nearest.ids, worded.ids, equal.ids))
         if mode == "vector":
             return dict(self._similarities)
-        return {each: 1 / rank for rank, each in enumerate(worded.ids or equal.ids, 1)}
+        return fuse_ranks([worded.ids or equal.ids])
 
     async def _found(self, scores: dict[int, float], depth: int) -> list[FoundEpisode] | None:
         """Read the episodes; None if some are not live, and others could take their places."""
