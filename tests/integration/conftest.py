@@ -76,6 +76,11 @@ class Stored:
         with psycopg.connect(self._postgres) as connection:
             return connection.execute(statement.encode(), parameters).fetchall()
 
+    def change(self, statement: str, *parameters: object) -> None:
+        """Execute it beside any transaction."""
+        with psycopg.connect(self._postgres, autocommit=True) as connection:
+            connection.execute(statement.encode(), parameters or None)
+
     def ids(self) -> list[str]:
         """The ids of all rows, so that one stored twice is there twice."""
         found = self.query("SELECT id::text FROM episodic_events WHERE tenant = %s", self.tenant)

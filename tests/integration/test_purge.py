@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import cramjam
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -179,6 +180,82 @@ def test_vacuum_frees_deleted_rows_and_takes_the_owner(
     assert stored.query(STATISTICS)[0] == (0, True)
     assert hashes(stored) == before
     assert episodes(stored) == ["other"]
+
+
+def vectors_of(stored: Any, user: str, first: int, count: int, text: str) -> None:
+    """Store episodes with vectors, as the memory worker does, and without their events."""
+    made = """
+        SELECT %s AS tenant, n AS id, 'refund' AS workflow_type, 'vector-' || n AS name,
+            timestamptz 'now' - interval '2 days' AS at FROM generate_series(%s::bigint, %s) AS n
+    """
+    episodes = f"""
+        INSERT INTO episodes (id, tenant, workflow_type, workflow_id, user_id, started, ended,
+            query, query_hash, context_hash, events)
+        SELECT id, tenant, workflow_type, name, %s, at, at, %s, id, 1, 1 FROM ({made}) AS made
+    """
+    vectors = f"""
+        INSERT INTO episode_vectors
+        SELECT tenant, id, 1, workflow_type, NULL, at, id,
+            (SELECT array_agg(cos(id * k)::real) FROM generate_series(1, 256) AS k)::halfvec(256)
+        FROM ({made}) AS made
+    """
+    span = (stored.tenant, first, first + count - 1)
+    stored.change(episodes, user, text, *span)
+    stored.change(vectors, *span)
+
+
+def test_an_index_with_many_deleted_vectors_is_built_anew_by_the_purge(
+    headstart: Any, at: Any, stored: Any, tenant: str
+) -> None:
+    vectors_of(stored, "u1", 1, 700, CANARY)
+    vectors_of(stored, "u2", 701, 300, "of somebody else")
+    ((partition,),) = stored.query(
+        "SELECT DISTINCT tableoid::regclass::text FROM episode_vectors WHERE tenant = %s", tenant
+    )
+    stored.change(f"ALTER TABLE {partition} SET (autovacuum_enabled = false)")
+    index = f"{partition}_v_idx"
+    file = "SELECT pg_relation_filenode(%s::regclass)"
+    before = stored.query(file, index)
+    ended = headstart("memory", "purge", "--tenant", tenant, "--user", "u1", *at, "--yes")
+    assert ended.returncode == 0, ended.stderr
+    assert f"building the index {index} anew: 700 of its rows are deleted" in ended.stderr
+    assert stored.query(file, index) != before
+    assert stored.query("SELECT count(*) FROM episode_vectors WHERE tenant = %s", tenant) == [
+        (300,)
+    ]
+    stored.change(f"ALTER TABLE {partition} RESET (autovacuum_enabled)")
+
+
+def test_a_full_vacuum_leaves_no_byte_in_the_files(
+    system: System, headstart: Any, at: Any, stored: Any, tenant: str
+) -> None:
+    text, dsn = f"text-of-{tenant}", system.addresses.postgres
+    vectors_of(stored, "u1", 2_001, 20, text)
+    vectors_of(stored, "u2", 2_101, 20, "of somebody else")
+    assert in_files(dsn, text) >= 20
+    mine = ("memory", "purge", "--tenant", tenant, "--user", "u1", *at, "--yes", "--json")
+    assert headstart(*mine).returncode == 0
+    assert in_files(dsn, text) > 0, "a purge alone leaves bytes of deleted rows"
+
+    def rewritten() -> bool:  # statistics of deleted rows are some seconds old
+        ended = headstart(*mine, "--vacuum-full")
+        assert ended.returncode == 0, ended.stderr
+        return "writing episodes anew: " in ended.stderr
+
+    stored.until(rewritten)
+    assert in_files(dsn, text) == 0
+    assert stored.query("SELECT count(*) FROM episodes WHERE tenant = %s", tenant) == [(20,)]
+
+
+def in_files(dsn: str, text: str) -> int:
+    """Return how often the files of the database's tables and indexes have a text."""
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute("CHECKPOINT")
+        backend, base = owner.execute(
+            "SELECT pg_backend_pid(), oid FROM pg_database WHERE datname = current_database()"
+        ).fetchone() or (0, 0)
+        files = Path(f"/proc/{backend}/cwd/base/{base}").iterdir()  # the data directory
+        return sum(each.read_bytes().count(text.encode()) for each in files if each.is_file())
 
 
 def test_without_a_subject_nothing_is_erased(headstart: Any, at: Any, tenant: str) -> None:
