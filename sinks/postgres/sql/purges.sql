@@ -148,15 +148,16 @@ DELETE FROM episode_vectors AS v USING purged_episodes AS p
 WHERE v.tenant = %(tenant)s AND v.episode = p.id
 
 -- name: memory_retrievals
--- All stages of the retrievals that found one of the episodes.
+-- All stages of the retrievals that found one of the episodes. IN, which is computed once: beside OR,
+-- EXISTS is computed for each row.
 DELETE FROM memory_retrievals AS r
-WHERE r.tenant = %(tenant)s AND (%(whole)s OR EXISTS (
-    SELECT FROM memory_retrievals AS same, jsonb_array_elements_text(
+WHERE r.tenant = %(tenant)s AND (%(whole)s OR r.id IN (
+    SELECT same.id FROM memory_retrievals AS same, jsonb_array_elements_text(
         CASE jsonb_typeof(same.data -> 'episodes')
             WHEN 'array' THEN same.data -> 'episodes' ELSE '[]' END
     ) AS named (id)
     JOIN purged_episodes AS p ON p.id::text = named.id
-    WHERE same.tenant = %(tenant)s AND same.id = r.id
+    WHERE same.tenant = %(tenant)s
 ))
 
 -- name: episode_outbox
