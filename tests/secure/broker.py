@@ -136,7 +136,7 @@ def _write(
         plain=plain,
         oauth=_OAUTH,
         session_ms=SESSION_MS,
-        keystore=certificates.pem("keystore"),
+        keystore=certificates.keystore,
         ca=certificates.pem("ca"),
     )
     (folder / "server.properties").write_text(text)

@@ -6,20 +6,19 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from aiokafka.client import AIOKafkaClient
-from aiokafka.protocol.admin import CreateAclsRequest
 from psycopg.conninfo import make_conninfo
 from redis import Redis
 
 from cli.system.acl_output import printed_rights
+from deploy.access.kafka_acl_requests import Acl, add_acls
 from deploy.access.rights import IDENTITIES, rights
 from deploy.local import Addresses
-from headstart.connections.kafka_connections import client_options
-from headstart.connections.kafka_security import KafkaSecurity, described_security
+from headstart.connections.kafka_security import UNSECURED, KafkaSecurity, described_security
 from tests.processes import ENVIRONMENT
 from tests.secure.broker import Listeners
 from tests.secure.certificates import Certificates
@@ -56,11 +55,6 @@ with open({out!r}, "a") as file:
     print(json.dumps(vars(given)), file=file)
 """
 """Writes down the options of kafka-acls.sh: a JVM for each command would take too long."""
-_OPERATIONS: Final = {"Read": 3, "Write": 4, "Create": 5, "Delete": 6, "Describe": 8,
-                      "DescribeConfigs": 10}  # fmt: skip
-_RESOURCES: Final = {"topic": 2, "group": 3}
-_LITERAL, _ALLOW = 3, 3
-"""Codes of `org.apache.kafka.common.acl` and `.resource`."""
 
 
 class Identities:
@@ -74,7 +68,7 @@ class Identities:
         self.kafka, self.internal = listeners.sasl, listeners.internal
         others = [Topic(name, "", "", False, "delete") for name in (SPANS_TOPIC, OTHERS)]
         asyncio.run(create_topics(listeners.internal, 1, topics=others))
-        asyncio.run(_add_acls(listeners.internal, self._kafka_acls()))
+        asyncio.run(add_acls(listeners.internal, UNSECURED, _acls(self._kafka_acls())))
         with Redis.from_url(plain.redis) as redis:
             shared = dict.fromkeys(IDENTITIES, WORKER) | {"executor": USERS["executor"]}
             printed = self.printed("redis") + self.printed("redis", shared)
@@ -128,20 +122,8 @@ class Identities:
         }
 
 
-async def _add_acls(kafka: str, commands: list[dict[str, Any]]) -> None:
-    client = AIOKafkaClient(bootstrap_servers=kafka, **client_options(KafkaSecurity()))
-    await client.bootstrap()
-    try:
-        node = client.get_random_node()
-        for command in commands:
-            for kind, code in _RESOURCES.items():
-                for name in command[kind]:
-                    for operation in command["operation"]:
-                        request = CreateAclsRequest(
-                            code, name, _LITERAL, command["allow_principal"], "*",
-                            _OPERATIONS[operation], _ALLOW,
-                        )  # fmt: skip
-                        ((error, reason),) = (await client.send(node, request)).creation_responses
-                        assert error == 0, (command, reason)
-    finally:
-        await client.close()
+def _acls(commands: list[dict[str, Any]]) -> Iterator[Acl]:
+    for command in commands:
+        for kind in ("topic", "group"):
+            for name, operation in product(command[kind], command["operation"]):
+                yield Acl(command["allow_principal"], operation, kind, name)

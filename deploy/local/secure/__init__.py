@@ -1,0 +1,1 @@
+"""The local stack with TLS, logins and ACLs: `headstart up --secure`."""
