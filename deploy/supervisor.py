@@ -73,9 +73,14 @@ class Supervisor:
     """Runs `headstart worker NAME` for each name. Start it from the main thread."""
 
     def __init__(
-        self, data: Path, environment: Mapping[str, str], names: Sequence[str] = ()
+        self,
+        data: Path,
+        environment: Mapping[str, str],
+        names: Sequence[str] = (),
+        of_worker: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """`environment`: settings for the workers (HEADSTART_KAFKA etc.).
+        """`environment`: settings for the workers (HEADSTART_KAFKA etc.). `of_worker`: those of
+        one worker by its name, which override them.
 
         `names`: default: all workers, the one of spans only if HEADSTART_SPANS_TOPIC names a topic,
         that of the memory unless HEADSTART_MEMORY is false.
@@ -83,6 +88,7 @@ class Supervisor:
         HEADSTART_HEALTH is the first worker's address; the others take the ports after it.
         """
         self._environment = {**os.environ, **environment}
+        self._of_worker = dict(of_worker or {})
         self.names = names or _wanted(self._environment)
         data.mkdir(parents=True, exist_ok=True)
         self._data = data.resolve()
@@ -106,7 +112,7 @@ class Supervisor:
 
     def _spawn(self, name: str, label: str, *more: str) -> Child:
         self._group.claim(label)
-        environment = self._environment
+        environment = {**self._environment, **self._of_worker.get(name, {})}
         if health := environment.get("HEADSTART_HEALTH"):
             address = health_address(health, self.names.index(name))
             environment = {**environment, "HEADSTART_HEALTH": address}

@@ -22,9 +22,12 @@ from typing import Final, Self
 import psycopg
 from aiokafka.errors import KafkaError
 
+from deploy.access.rights import OPERATOR
 from deploy.local import Addresses, Stack, StackConfig, StackError, running
+from deploy.local.secure.credentials import USERS
 from deploy.partition_check import require_partitions
 from deploy.supervisor import Supervisor
+from headstart.connections.own_security import use_security
 from headstart.shipping.supervisor import ship_leftovers
 from headstart.spool.layout import decisions_directory
 from sinks.connections import connect_postgres
@@ -104,6 +107,8 @@ class System:
         self._echo("starting broker, Postgres and Redis")
         addresses = self.stack.start()
         try:
+            if self.stack.credentials is not None:
+                use_security(self.stack.credentials.kafka(OPERATOR))
             self.epoch = self._prepared()
             if self._with_workers:
                 require_partitions(self.data, self.epoch.partitions)
@@ -121,7 +126,10 @@ class System:
             "HEADSTART_DATA": str(self.data),
             **self._environment,
         }
-        self.supervisor = Supervisor(self.data / "workers", environment)
+        of_worker = {}
+        if (credentials := self.stack.credentials) is not None:
+            of_worker = {name: credentials.variables(name, addresses) for name in USERS}
+        self.supervisor = Supervisor(self.data / "workers", environment, of_worker=of_worker)
         self.supervisor.start()
         self._echo(f"starting the workers {', '.join(self.supervisor.names)}")
         deadline = time.monotonic() + READY_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,8 @@ from cli.support.output import put, show_json
 from cli.support.stop_signals import Asked, echo_if_open
 
 if TYPE_CHECKING:
+    from deploy.local import Addresses
+    from deploy.local.secure.credentials import Credentials
     from settings import LoadedSettings
 
 Port = Annotated[
@@ -29,6 +32,14 @@ def up(
     postgres_port: Port = 0,
     redis_port: Port = 0,
     workers: Annotated[bool, typer.Option(help="Run the workers too.")] = True,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Apache Kafka, Postgres and Redis with TLS, logins and ACLs; needs openssl, Java "
+            "17, Maven, and Debian's postgresql and redis-server.",
+        ),
+    ] = False,
     *,
     options: StackOptions,
     json: Json = False,
@@ -42,13 +53,18 @@ def up(
     processed (stop your executors before), and the next start begins a new log epoch; episodes,
     thresholds and learned state are kept. A second Ctrl-C does not wait.
 
-    Examples: headstart up; headstart up --kafka broker:9092 --postgres "$DSN"
+    With --secure each process has a login of its own. Certificates and passwords are made once, in
+    the data directory; `. .headstart/secure/executor.env` gives them to an executor, and
+    operator.env to commands.
+
+    Examples: headstart up; headstart up --secure; headstart up --kafka apache
     """
     from deploy.local import StackConfig
     from deploy.system import System
     from settings import environment
     from settings.connections import local_security
 
+    kafka = _secured((kafka, postgres, redis)) if secure else kafka
     _require_accepted((kafka, postgres, redis), (kafka_port, postgres_port, redis_port))
     reading = options.load()
     settings = reading.settings
@@ -62,6 +78,7 @@ def up(
             kafka_port=kafka_port,
             postgres_port=postgres_port,
             redis_port=redis_port,
+            secure=secure,
         ),
         partitions=_partitions(reading),
         exact=reading.origins["partitions"] != "default",
@@ -75,6 +92,8 @@ def up(
         addresses = system.start()
         asked.started = True
         _show(asdict(addresses) | {"epoch": system.epoch and system.epoch.number}, json=json)
+        if system.stack.credentials is not None:
+            _show_environments(system.stack.credentials, addresses)
         echo_if_open("running; Ctrl-C stops it")
         while not asked.once.wait(0.5):
             system.check()
@@ -84,6 +103,22 @@ def up(
 
 
 _PARTS: Final = ("kafka", "postgres", "redis")
+
+
+def _secured(given: Sequence[str]) -> str:
+    """Return the broker of a secured stack. Raises `typer.BadParameter` for services elsewhere."""
+    if any(each not in ("embedded", "apache") for each in given):
+        raise typer.BadParameter(
+            "--secure starts all three services itself; without it, an address may name TLS and "
+            "a login (docs/how-to/secure-connections.md)"
+        )
+    return "apache"
+
+
+def _show_environments(credentials: Credentials, addresses: Addresses) -> None:
+    files = credentials.write_environments(addresses)
+    for name, of in (("executor", "executors"), ("operator", "commands")):
+        echo_if_open(f"for {of}: . {shlex.quote(str(files[name]))}")
 
 
 def _require_accepted(given: Sequence[str], given_ports: Sequence[int]) -> None:

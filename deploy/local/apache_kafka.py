@@ -20,6 +20,7 @@ from deploy.local.errors import StackError
 from deploy.local.kafka_jars import kafka_jars
 from deploy.local.ports import HOST, Ports
 from deploy.local.process_group import ProcessGroup
+from deploy.local.secure.servers import SecuredBroker
 from deploy.process_priority import FOREGROUND
 
 _NAME = "broker"
@@ -89,9 +90,15 @@ class Apache:
     """The broker as a service of the stack."""
 
     def __init__(
-        self, group: ProcessGroup, ports: Ports, port: int, member: ClusterMember | None = None
+        self,
+        group: ProcessGroup,
+        ports: Ports,
+        port: int,
+        member: ClusterMember | None = None,
+        secured: SecuredBroker | None = None,
     ) -> None:
         self._member = member or ClusterMember(new_cluster_id(), "")
+        self._secured = secured
         self._group = group
         self._ports = ports
         self._wanted = port
@@ -112,6 +119,9 @@ class Apache:
         self._home.mkdir(exist_ok=True)
         where = {"host": HOST, "port": self._port, "controller": controller}
         properties = _PROPERTIES.format(**where) + self._member.properties
+        if self._secured is not None:
+            internal = self._ports.reserve("Kafka internal")
+            properties += self._secured.properties(self._port, controller, internal)
         (self._home / "server.properties").write_text(properties)
         (self._home / "log4j2.properties").write_text(_LOGGING)
         self._java = [java, *_JAVA_OPTIONS, *self._member.java_options, "-cp", f"{jars}/*"]
@@ -120,6 +130,8 @@ class Apache:
             # With the equals sign an id that begins with a dash is not taken for an option.
             cluster = f"--cluster-id={self._member.cluster}"
             words = ["format", cluster, "--config", "server.properties"]
+            if self._secured is not None:
+                words += self._secured.format_words(self._home)
             self._format = self._run("kafka.tools.StorageTool", words, AT_ONCE)
 
     def launch(self) -> None:
@@ -129,13 +141,16 @@ class Apache:
             self._group.forget(self._format)
             self._format = None
             self._formatted.touch()
+            if self._secured is not None:
+                self._secured.formatted(self._home)
         self.server = self._run("kafka.Kafka", ["server.properties"], self._member.ending)
 
     def ready(self) -> str:
         """Wait until it answers a metadata request; return its address."""
         assert self.server is not None
         address = f"{HOST}:{self._port}"
-        readiness.wait(self.server, lambda: readiness.kafka(address), address, _READY_SECONDS)
+        probe = readiness.kafka if self._secured is None else self._secured.probe
+        readiness.wait(self.server, lambda: probe(address), address, _READY_SECONDS)
         return address
 
     @property

@@ -31,3 +31,5 @@ class StackConfig:
     """0: the port of the last run on this data directory, else a free one (also below)"""
     postgres_port: int = 0
     redis_port: int = 0
+    secure: bool = False
+    """TLS, logins and ACLs for all three; then Kafka is `apache` and the others `embedded`"""

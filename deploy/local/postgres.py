@@ -18,6 +18,7 @@ from deploy.local.errors import StackError
 from deploy.local.ports import HOST, Ports
 from deploy.local.postgres_install import installation
 from deploy.local.process_group import ProcessGroup
+from deploy.local.secure.servers import SecuredPostgres
 from deploy.local.service_account import Account, unprivileged
 from deploy.process_priority import BACKGROUND
 
@@ -40,7 +41,14 @@ _ENDING = Ending(ask=signal.SIGINT, insist=signal.SIGQUIT, orphaned=signal.SIGIN
 class Postgres:
     """The server as a service of the stack."""
 
-    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
+    def __init__(
+        self,
+        group: ProcessGroup,
+        ports: Ports,
+        port: int,
+        secured: SecuredPostgres | None = None,
+    ) -> None:
+        self._secured = secured
         self._group = group
         self._ports = ports
         self._wanted = port
@@ -58,7 +66,9 @@ class Postgres:
         self._port = self._ports.reserve("Postgres", self._wanted)
         self._group.claim(_NAME)
         self._account = unprivileged(self._cluster)
-        self._install = installation(self._account)
+        self._install = (
+            installation(self._account) if self._secured is None else self._secured.installation()
+        )
         if (self._cluster / "PG_VERSION").exists():
             return
         shutil.rmtree(self._fresh, ignore_errors=True)
@@ -77,18 +87,24 @@ class Postgres:
             self._fresh.rename(self._cluster)
         _remove_stale_pid(self._cluster / "postmaster.pid")
         settings = {"port": str(self._port), **_SETTINGS}
+        if self._secured is not None:
+            settings |= self._secured.settings(self._cluster, self._account)
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         self.server = self._spawn("postgres", self._cluster, options, _ENDING, BACKGROUND)
 
     def ready(self) -> str:
         """Wait until it answers and create the database; return the DSN."""
         assert self.server is not None
-        base = f"postgresql://postgres@{HOST}:{self._port}"
-        maintenance = f"{base}/postgres"
+        maintenance = self._dsn("postgres")
         at = f"{HOST}:{self._port}"
         readiness.wait(self.server, lambda: readiness.postgres(maintenance), at, _READY_SECONDS)
         _create_database(maintenance)
-        return f"{base}/{_DATABASE}"
+        return self._dsn(_DATABASE)
+
+    def _dsn(self, database: str) -> str:
+        if self._secured is not None:
+            return self._secured.dsn(self._port, database)
+        return f"postgresql://postgres@{HOST}:{self._port}/{database}"
 
     def _spawn(
         self, program: str, cluster: Path, options: list[str], ending: Ending, niceness: int = 0
@@ -105,7 +121,8 @@ class Postgres:
         if self._account is None or self._account.enters(cluster):
             return str(cluster)
         here = "/proc/self/cwd"
-        if self._account.enters(here, cwd=cluster):
+        # Postgres 15 changes its directory to find its own files, and so cannot use `here`.
+        if self._secured is None and self._account.enters(here, cwd=cluster):
             return here
         raise StackError(
             f"user {self._account.name}, which runs Postgres for root, cannot enter {cluster}: "

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from deploy.local.child_process import Child
 from deploy.local.errors import StackError
+from headstart.connections.kafka_security import KafkaSecurity
 from headstart.scrubbing.masking import masked
 
 _PAUSE = 0.02
@@ -29,28 +30,32 @@ def wait(child: Child, probe: Callable[[], None], at: str, seconds: float) -> No
         time.sleep(_PAUSE)
 
 
-def kafka(address: str, seconds: float = 5.0) -> None:
-    """Send a metadata request to `host:port[,host:port]`; one broker that answers is enough."""
+def kafka(address: str, seconds: float = 5.0, security: KafkaSecurity | None = None) -> None:
+    """Send a metadata request to `host:port[,host:port]`; one broker that answers is enough.
+
+    `security`: default: the process's own.
+    """
     last: Exception | None = None
     for server in address.split(","):
         host, _, port = server.strip().rpartition(":")
         if not host or not port.isdecimal():
             raise ValueError("not of the form host:port")
         try:
-            return asyncio.run(_metadata(host.strip("[]"), int(port), seconds))
+            return asyncio.run(_metadata(host.strip("[]"), int(port), seconds, security))
         except Exception as error:  # try the next one, as every client does
             last = error
     raise last or ValueError("no broker given")
 
 
-async def _metadata(host: str, port: int, seconds: float) -> None:
+async def _metadata(host: str, port: int, seconds: float, security: KafkaSecurity | None) -> None:
     from aiokafka.protocol.metadata import MetadataRequest
 
-    from headstart.connections.kafka_connections import open_connection
+    from headstart.connections.kafka_connections import client_options, open_connection
 
     # A bare connection, because the client class logs each refused attempt as an error.
     timeout = int(seconds * 1000)
-    connection = await open_connection(host, port, request_timeout_ms=timeout)
+    options = client_options(security)
+    connection = await open_connection(host, port, request_timeout_ms=timeout, **options)
     try:
         answer = await connection.send(MetadataRequest([]))
     finally:

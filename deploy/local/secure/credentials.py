@@ -1,0 +1,179 @@
+"""Makes and keeps certificates and passwords of a secured stack, in `<data>/secure`.
+
+Made once, complete or not at all, and used again by every later start. Only this user can read
+them.
+
+| file | what |
+|---|---|
+| `certificates/ca.pem` | the authority that signs all others; its key is not kept |
+| `certificates/broker-keystore.pem` | Kafka's certificate, and its login as a super user |
+| `certificates/server.pem` | the certificate of Postgres and Redis |
+| `certificates/ROLE.pem` | the certificate of a role of Postgres |
+| `passwords/PROCESS` | the password of a process in Kafka and Redis |
+| `executor.env`, `operator.env` | the variables of executors and of commands |
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import shutil
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from deploy.access.rights import EXECUTOR, IDENTITIES, OPERATOR, rights
+from deploy.local.config import Addresses
+from deploy.local.errors import StackError
+from deploy.local.ports import HOST
+from deploy.local.secure.certificates import LOCAL_HOSTS, CertificateFolder
+from headstart.connections.kafka_security import KafkaSecurity, described_security, variable
+
+USERS: Final = {name: f"headstart-{name}" for name in IDENTITIES if name != "spans"}
+"""The user of each process in Kafka and Redis, as `headstart topics acl` names them."""
+BROKER: Final = "broker"
+"""The common name of Kafka's certificate; clients that have it are super users."""
+SERVER: Final = "server"
+OWNER: Final = "postgres"
+"""The superuser of Postgres."""
+_READER: Final = "headstart_reader"
+_ROLE_OF: Final = {
+    **dict.fromkeys(USERS, _READER),
+    **{each.identity: each.name for each in rights() if each.kind == "role"},
+    OPERATOR: OWNER,
+}
+_DAYS: Final = 3_650
+_FOLDER: Final = "secure"
+_MECHANISM: Final = "SCRAM-SHA-512"
+
+
+class Credentials:
+    """The files of one data directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.certificates = CertificateFolder(folder / "certificates")
+
+    @classmethod
+    def opened(cls, data: Path) -> Credentials:
+        """Return those of a data directory; make them if there are none. Raises `StackError`."""
+        folder = data / _FOLDER
+        if not folder.exists():
+            if (data / "postgres").exists() or (data / "redis").exists():
+                raise StackError(
+                    f"{data} was made without --secure, and its databases have no TLS: start "
+                    "without --secure, or choose another data directory (--data)"
+                )
+            _make(folder)
+        return cls(folder)
+
+    def password(self, identity: str) -> str:
+        """Return the password of a process."""
+        return self._password_file(identity).read_text()
+
+    @property
+    def ca(self) -> Path:
+        """The certificate of the authority."""
+        return self.certificates.pem("ca")
+
+    @property
+    def broker(self) -> KafkaSecurity:
+        """How to log in as the broker itself, a super user."""
+        return described_security(
+            {
+                "security_protocol": "SSL",
+                "ssl_ca": str(self.ca),
+                "ssl_cert": str(self.certificates.pem(BROKER)),
+                "ssl_key": str(self.certificates.key(BROKER)),
+            }
+        )
+
+    def kafka(self, identity: str) -> KafkaSecurity:
+        """How a process logs in at Kafka."""
+        return described_security(self._kafka(identity))
+
+    def redis(self, identity: str, port: int) -> str:
+        """Return the URL of Redis with a process's user and password."""
+        query = urlencode({"ssl_ca_certs": self.ca, "ssl_check_hostname": "true"}, quote_via=quote)
+        login = f"{USERS[identity]}:{self.password(identity)}"
+        return f"rediss://{login}@{HOST}:{port}/0?{query}"
+
+    def postgres(self, identity: str, port: int, database: str) -> str:
+        """Return the URL of Postgres with a process's role, whose login is its certificate."""
+        role = _ROLE_OF[identity]
+        query = {
+            "sslmode": "verify-full",
+            "sslrootcert": self.ca,
+            "sslcert": self.certificates.pem(role),
+            "sslkey": self.certificates.key(role),
+        }
+        encoded = urlencode(query, quote_via=quote)
+        return f"postgresql://{role}@{HOST}:{port}/{database}?{encoded}"
+
+    def variables(self, identity: str, addresses: Addresses) -> dict[str, str]:
+        """Return the settings by which a process connects. `addresses`: of the operator."""
+        port = {
+            name: int(address.rpartition("@")[2].partition("/")[0].rpartition(":")[2])
+            for name, address in (("postgres", addresses.postgres), ("redis", addresses.redis))
+        }
+        database = addresses.postgres.partition("?")[0].rpartition("/")[2]
+        return {
+            "HEADSTART_KAFKA": addresses.kafka,
+            **{variable(name): value for name, value in self._kafka(identity).items()},
+            "HEADSTART_POSTGRES": self.postgres(identity, port["postgres"], database),
+            "HEADSTART_REDIS": self.redis(identity, port["redis"]),
+        }
+
+    def write_environments(self, addresses: Addresses) -> dict[str, Path]:
+        """Write the variables of executors and commands as shell exports; return the files."""
+        files = {name: self._folder / f"{name}.env" for name in (EXECUTOR, OPERATOR)}
+        for name, file in files.items():
+            variables = self.variables(name, addresses)
+            lines = [f"export {key}={shlex.quote(value)}\n" for key, value in variables.items()]
+            part = file.with_suffix(".part")
+            part.unlink(missing_ok=True)
+            part.touch(mode=0o600)
+            part.write_text("".join(lines))
+            part.replace(file)
+        return files
+
+    def _kafka(self, identity: str) -> dict[str, str]:
+        return {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": _MECHANISM,
+            "sasl_username": USERS[identity],
+            "sasl_password_file": str(self._password_file(identity)),
+            "ssl_ca": str(self.ca),
+        }
+
+    def _password_file(self, identity: str) -> Path:
+        return self._folder / "passwords" / identity
+
+
+def require_unsecured(data: Path) -> None:
+    """Raise `StackError` if a data directory was made with `--secure`."""
+    if (data / _FOLDER).exists():
+        raise StackError(
+            f"{data} was made with --secure: start with --secure, or choose another data "
+            "directory (--data)"
+        )
+
+
+def _make(folder: Path) -> None:
+    part = folder.with_suffix(".new")
+    shutil.rmtree(part, ignore_errors=True)
+    for each in (part, part / "certificates", part / "passwords"):
+        each.mkdir(mode=0o700)
+    certificates = CertificateFolder(part / "certificates")
+    certificates.make_ca("ca", days=_DAYS)
+    for name in (BROKER, SERVER):
+        certificates.sign(name, hosts=LOCAL_HOSTS, days=_DAYS)
+    for role in sorted(set(_ROLE_OF.values())):
+        certificates.sign(role, days=_DAYS)
+    certificates.write_keystore(BROKER)
+    certificates.key("ca").unlink()  # nothing is signed after this
+    for identity in USERS:
+        file = part / "passwords" / identity
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_hex(24))
+    part.rename(folder)
