@@ -68,6 +68,8 @@ def up(
     _require_accepted((kafka, postgres, redis), (kafka_port, postgres_port, redis_port))
     reading = options.load()
     settings = reading.settings
+    if secure and settings.spans_topic:
+        raise typer.BadParameter("--secure runs no worker spans: unset HEADSTART_SPANS_TOPIC")
     asked = Asked()
     system = System(
         StackConfig(

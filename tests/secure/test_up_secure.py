@@ -32,6 +32,11 @@ from tests.secure.test_whole_system import command_lines
 from topics.catalogue import DECISIONS, EVENTS, THRESHOLDS
 
 COUNT: Final = 20
+OF_ANOTHER_BROKER: Final = {
+    "HEADSTART_KAFKA_SASL_MECHANISM": "PLAIN",
+    "HEADSTART_KAFKA_SASL_USERNAME": "other",
+    "HEADSTART_KAFKA_SASL_PASSWORD": "canary-other-secret",
+}
 Variables = dict[str, str]
 
 
@@ -57,7 +62,7 @@ def running(data: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         with output.open("wb") as file:
             process = subprocess.Popen(
                 command_line("up", "--secure", "--data", data, "--partitions", "2", *options),
-                env={**ENVIRONMENT, "HEADSTART_MEMORY": "false"},
+                env={**ENVIRONMENT, **OF_ANOTHER_BROKER, "HEADSTART_MEMORY": "false"},
                 stdout=file,
                 stderr=file,
                 cwd=data.parent,
@@ -214,3 +219,10 @@ def test_addresses_of_other_services_are_wrong_usage(tmp_path: Path) -> None:
     ended = run_command("up", "--secure", "--kafka", "broker:9092", folder=tmp_path)
     assert ended.returncode == 2
     assert "--secure starts all three services itself" in " ".join(ended.stderr.split())
+
+
+def test_the_worker_of_spans_has_no_login(tmp_path: Path) -> None:
+    spans = {"HEADSTART_SPANS_TOPIC": "otlp_spans"}
+    ended = run_command("up", "--secure", folder=tmp_path, environment=spans)
+    assert ended.returncode == 2
+    assert "unset HEADSTART_SPANS_TOPIC" in " ".join(ended.stderr.split())

@@ -28,6 +28,7 @@ from deploy.local.errors import StackError
 from deploy.local.ports import HOST
 from deploy.local.secure.certificates import LOCAL_HOSTS, CertificateFolder
 from headstart.connections.kafka_security import KafkaSecurity, described_security, variable
+from headstart.connections.own_security import CONFIG
 
 USERS: Final = {name: f"headstart-{name}" for name in IDENTITIES if name != "spans"}
 """The user of each process in Kafka and Redis, as `headstart topics acl` names them."""
@@ -45,6 +46,12 @@ _ROLE_OF: Final = {
 _DAYS: Final = 3_650
 _FOLDER: Final = "secure"
 _MECHANISM: Final = "SCRAM-SHA-512"
+_OTHERS: Final = {
+    CONFIG: "",
+    variable("ssl_check_hostname"): "true",
+    **{variable(name): "" for name in ("sasl_password", "ssl_cert", "ssl_key", "oauth_token_url")},
+}
+"""Settings of another broker, which would take precedence, are set back."""
 
 
 class Credentials:
@@ -119,6 +126,7 @@ class Credentials:
         database = addresses.postgres.partition("?")[0].rpartition("/")[2]
         return {
             "HEADSTART_KAFKA": addresses.kafka,
+            **_OTHERS,
             **{variable(name): value for name, value in self._kafka(identity).items()},
             "HEADSTART_POSTGRES": self.postgres(identity, port["postgres"], database),
             "HEADSTART_REDIS": self.redis(identity, port["redis"]),
