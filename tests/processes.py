@@ -55,3 +55,11 @@ def is_running(process: int) -> bool:
         ["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False
     )
     return bool(shown.stdout.strip()) and not shown.stdout.strip().startswith("Z")
+
+
+def command_lines() -> str:
+    """The arguments of all processes of this user, as `ps` shows them."""
+    shown = subprocess.run(
+        ["ps", "-u", str(os.getuid()), "-o", "args="], capture_output=True, text=True, check=True
+    )
+    return shown.stdout

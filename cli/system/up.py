@@ -17,10 +17,18 @@ from cli.support.stop_signals import Asked, echo_if_open
 if TYPE_CHECKING:
     from deploy.local import Addresses
     from deploy.local.secure.credentials import Credentials
+    from deploy.system import System
     from settings import LoadedSettings
 
 Port = Annotated[
     int, typer.Option(min=0, max=65_535, help="Port of the embedded service; 0: a free one.")
+]
+
+Secure = Annotated[
+    bool,
+    typer.Option(
+        "--secure", help="Apache Kafka, Debian's Postgres and Redis with TLS, logins and ACLs."
+    ),
 ]
 
 
@@ -32,14 +40,7 @@ def up(
     postgres_port: Port = 0,
     redis_port: Port = 0,
     workers: Annotated[bool, typer.Option(help="Run the workers too.")] = True,
-    secure: Annotated[
-        bool,
-        typer.Option(
-            "--secure",
-            help="Apache Kafka, Postgres and Redis with TLS, logins and ACLs; needs openssl, Java "
-            "17, Maven, and Debian's postgresql and redis-server.",
-        ),
-    ] = False,
+    secure: Secure = False,
     *,
     options: StackOptions,
     json: Json = False,
@@ -53,9 +54,8 @@ def up(
     processed (stop your executors before), and the next start begins a new log epoch; episodes,
     thresholds and learned state are kept. A second Ctrl-C does not wait.
 
-    With --secure each process has a login of its own. Certificates and passwords are made once, in
-    the data directory; `. .headstart/secure/executor.env` gives them to an executor, and
-    operator.env to commands.
+    With --secure each process has its own login, made once: `. .headstart/secure/executor.env`
+    gives an executor its variables, and operator.env commands.
 
     Examples: headstart up; headstart up --secure; headstart up --kafka apache
     """
@@ -64,12 +64,11 @@ def up(
     from settings import environment
     from settings.connections import local_security
 
-    kafka = _secured((kafka, postgres, redis)) if secure else kafka
     _require_accepted((kafka, postgres, redis), (kafka_port, postgres_port, redis_port))
     reading = options.load()
     settings = reading.settings
-    if secure and settings.spans_topic:
-        raise typer.BadParameter("--secure runs no worker spans: unset HEADSTART_SPANS_TOPIC")
+    if secure:
+        kafka = _secured((kafka, postgres, redis), settings.spans_topic)
     asked = Asked()
     system = System(
         StackConfig(
@@ -90,25 +89,31 @@ def up(
         spool=_spool(),
         ending=lambda: asked.at_once,
     )
+    _run(system, asked, json=json)
+    echo_if_open("stopped")
+
+
+def _run(system: System, asked: Asked, *, json: bool) -> None:
+    """Start everything, show the addresses, and supervise until the user asks to stop."""
     try:
         addresses = system.start()
         asked.started = True
         _show(asdict(addresses) | {"epoch": system.epoch and system.epoch.number}, json=json)
-        if system.stack.credentials is not None:
-            _show_environments(system.stack.credentials, addresses)
+        _show_environments(system.stack.credentials, addresses)
         echo_if_open("running; Ctrl-C stops it")
         while not asked.once.wait(0.5):
             system.check()
     finally:
         system.stop()
-    echo_if_open("stopped")
 
 
 _PARTS: Final = ("kafka", "postgres", "redis")
 
 
-def _secured(given: Sequence[str]) -> str:
+def _secured(given: Sequence[str], spans_topic: str) -> str:
     """Return the broker of a secured stack. Raises `typer.BadParameter` for services elsewhere."""
+    if spans_topic:
+        raise typer.BadParameter("--secure runs no worker spans: unset HEADSTART_SPANS_TOPIC")
     if any(each not in ("embedded", "apache") for each in given):
         raise typer.BadParameter(
             "--secure starts all three services itself; without it, an address may name TLS and "
@@ -117,7 +122,9 @@ def _secured(given: Sequence[str]) -> str:
     return "apache"
 
 
-def _show_environments(credentials: Credentials, addresses: Addresses) -> None:
+def _show_environments(credentials: Credentials | None, addresses: Addresses) -> None:
+    if credentials is None:
+        return
     files = credentials.write_environments(addresses)
     for name, of in (("executor", "executors"), ("operator", "commands")):
         echo_if_open(f"for {of}: . {shlex.quote(str(files[name]))}")

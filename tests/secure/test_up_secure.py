@@ -25,10 +25,9 @@ from headstart.connections.kafka_security import UNSECURED
 from headstart.connections.redis_clients import connect
 from headstart.keys import redis_key
 from tests.patience import until
-from tests.processes import ENVIRONMENT, command_line, run_command
+from tests.processes import ENVIRONMENT, command_line, command_lines, run_command
 from tests.secure.attempts import Attempts
 from tests.secure.judged_events import judged
-from tests.secure.test_whole_system import command_lines
 from topics.catalogue import DECISIONS, EVENTS, THRESHOLDS
 
 COUNT: Final = 20

@@ -7,7 +7,6 @@ ACL user.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from redis import Redis
 from deploy.local import Addresses
 from headstart.keys import redis_key
 from tests.patience import until
-from tests.processes import ENVIRONMENT, command_line, run_command
+from tests.processes import ENVIRONMENT, command_line, command_lines, run_command
 from tests.secure.broker import PASSWORD, USER, Listeners
 from tests.secure.certificates import Certificates
 from tests.secure.identities import REDIS_PASSWORD, WORKER, Identities
@@ -170,14 +169,6 @@ def learned(plain: Addresses, tenant: str) -> int:
     with Redis.from_url(plain.redis) as redis:
         value = redis.hget(redis_key(tenant, "refund"), "workflow_type=refund")
         return int(json.loads(value)["outcomes"]) if value else 0
-
-
-def command_lines() -> str:
-    """The arguments of all processes of this user, as `ps` shows them."""
-    shown = subprocess.run(
-        ["ps", "-u", str(os.getuid()), "-o", "args="], capture_output=True, text=True, check=True
-    )
-    return shown.stdout
 
 
 @pytest.mark.parametrize(
