@@ -16,7 +16,7 @@ _SIGNS: Final = {
 
 
 def redis_commands(given: Sequence[Right], users: Mapping[str, str]) -> list[str]:
-    """Return a command for each user, for `redis-cli`; Redis 7 or newer, because of `%R~`.
+    """Return a command for each user, for `redis-cli`; Redis 7.2 or newer: `%R~`, `client|setinfo`.
 
     A new user has no password, so it cannot log in before one is set. Raises `ValueError` for a
     name that Redis refuses.
