@@ -17,7 +17,7 @@ from memory.episodes.hashes import id_text
 if TYPE_CHECKING:
     from memory.retrieval.result import FoundEpisode, Retrieval
 
-_QUERY_SHOWN = 60
+_QUERY_SHOWN = 40
 
 Text = Annotated[str, typer.Argument(help="What is asked; may be left out in modes exact, fuzzy.")]
 SearchMode = Annotated[str, typer.Option(help="exact, fuzzy, lexical, vector or hybrid.")]
