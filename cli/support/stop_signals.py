@@ -6,10 +6,33 @@ import contextlib
 import os
 import signal
 import sys
-import threading
-from typing import TextIO
+import time
+from typing import Final, TextIO
 
 from cli.support.output import echo
+
+_LOOK_S: Final = 0.1
+
+
+class SignalFlag:
+    """A flag that signal handlers set.
+
+    `threading.Event` is no such flag: its `set` waits for a lock that the interrupted `wait` holds.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def set(self) -> None:
+        """Set it."""
+        self.is_set = True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is set, `seconds` at most; return whether it is."""
+        ends = time.monotonic() + seconds
+        while not self.is_set and (left := ends - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_S))
+        return self.is_set
 
 
 class Asked:
@@ -19,7 +42,7 @@ class Asked:
     """
 
     def __init__(self) -> None:
-        self.once = threading.Event()
+        self.once = SignalFlag()
         self.at_once = self.started = False
         # Looked up now: isatty() is false once the terminal is closed.
         self._terminals = [each for each in (sys.stdout, sys.stderr) if each.isatty()]
@@ -31,7 +54,7 @@ class Asked:
     def _ask(self, number: int, _frame: object) -> None:
         if number == signal.SIGHUP:
             _leave(self._terminals)
-        if self.once.is_set():
+        if self.once.is_set:
             self.at_once = True
             return
         self.once.set()

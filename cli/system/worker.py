@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from cli.support.options import LearnerOptions
 from cli.support.output import echo
+from cli.support.stop_signals import SignalFlag
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -114,7 +114,7 @@ def _supervise(settings: Settings) -> None:
     from deploy.supervisor import Supervisor
     from settings import environment
 
-    ended = threading.Event()
+    ended = SignalFlag()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     supervisor = Supervisor(settings.data / "workers", environment(settings))

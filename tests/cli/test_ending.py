@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from cli.support.stop_signals import Asked
 
+INTERRUPTED_WAITS = """
+import signal
+from cli.support.stop_signals import SignalFlag
+for microseconds in range(1, 400):
+    flag = SignalFlag()
+    signal.signal(signal.SIGALRM, lambda *_: flag.set())
+    signal.setitimer(signal.ITIMER_REAL, microseconds / 1e6)
+    while not flag.wait(1e-6):
+        pass
+"""
 NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -24,9 +36,9 @@ def _as_before() -> Iterator[None]:
 def test_a_second_signal_stops_at_once(number: signal.Signals) -> None:
     asked = Asked()
     asked.started = True
-    assert not asked.once.is_set()
+    assert not asked.once.is_set
     signal.raise_signal(number)
-    assert asked.once.is_set()
+    assert asked.once.is_set
     assert not asked.at_once
     signal.raise_signal(signal.SIGINT)
     assert asked.at_once
@@ -45,4 +57,9 @@ def test_nohup_ignores_the_closed_terminal() -> None:
     asked = Asked()
     asked.started = True
     signal.raise_signal(signal.SIGHUP)
-    assert not asked.once.is_set()
+    assert not asked.once.is_set
+
+
+def test_a_signal_at_any_time_of_a_wait_is_taken() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_WAITS]
+    assert subprocess.run(command, timeout=120, check=False).returncode == 0

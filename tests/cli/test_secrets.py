@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from cli.main import whole
+from tests.patience import PATIENCE_S
 from tests.processes import command_line
 
 PLANTED = "Pl4nted/Secr@t:x"
@@ -181,7 +182,7 @@ def test_up_shows_addresses_without_passwords(
     assert process.stdout is not None
     shown = process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    _out, errors = process.communicate(timeout=60)
+    _out, errors = process.communicate(timeout=PATIENCE_S)
     assert '"postgres":"postgresql://postgres:***@' in shown, errors
     assert found_in(shown + errors) == []
 
