@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 FACTORIES = {
     "client/headstart/connections/kafka_connections.py",
     "topics/kafka/admin.py",  # of AIOKafkaAdminClient, with `client_options`
+    "deploy/access/kafka_acl_requests.py",  # of AIOKafkaClient, with `client_options`
 }
 _MADE = re.compile(
     r"AIOKafka(?:Consumer|Producer|AdminClient|Client)\(|(?<!_)\bcreate_conn\(|bootstrap_servers="

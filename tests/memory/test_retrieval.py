@@ -145,8 +145,8 @@ def test_large_tenants_are_searched_by_the_index(
             stored, MemoryQuery(text=QUERY, tenant="tenant-1", mode="vector", k=k, **given)
         )
         assert len(found.episodes) == min(k, matching)
-        similarities = [each.similarity or 0.0 for each in found.episodes]
-        assert similarities == sorted(similarities, reverse=True)
+        scores = [each.score for each in found.episodes]
+        assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("mode", ["lexical", "vector", "hybrid"])
