@@ -24,7 +24,7 @@ from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS, Topic
 from topics.kafka.admin import admin_client
 from topics.kafka.reader import read_records, topic_state
 
-pytestmark = [pytest.mark.integration, pytest.mark.apache]
+pytestmark = [pytest.mark.integration, pytest.mark.apache, pytest.mark.slow]
 
 USER = "canary-c3a0"
 TEXT = "canary-91f7"
