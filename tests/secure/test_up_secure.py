@@ -24,7 +24,7 @@ from deploy.local.secure.programs import require_programs
 from headstart.connections.kafka_security import UNSECURED
 from headstart.connections.redis_clients import connect
 from headstart.keys import redis_key
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.processes import ENVIRONMENT, command_line, command_lines, run_command
 from tests.secure.attempts import Attempts
 from tests.secure.judged_events import judged
@@ -61,7 +61,7 @@ def running(data: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         with output.open("wb") as file:
             process = subprocess.Popen(
                 command_line("up", "--secure", "--data", data, "--partitions", "2", *options),
-                env={**ENVIRONMENT, **OF_ANOTHER_BROKER, "HEADSTART_MEMORY": "false"},
+                env={**ENVIRONMENT, **OF_ANOTHER_BROKER},
                 stdout=file,
                 stderr=file,
                 cwd=data.parent,
@@ -83,7 +83,7 @@ def running(data: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
 
 
 def variables(data: Path, process: str) -> Variables:
@@ -134,6 +134,7 @@ def test_from_emit_to_thresholds_with_the_login_of_an_executor(
     until(arrived, seen=lambda: (stored(operator, tenant), learned(executor, tenant)))
     verified = run_command("verify", "--json", folder=tmp_path, environment=operator)
     assert verified.returncode == 0, (verified.stdout, verified.stderr)
+    until(lambda: run_command("status", folder=tmp_path, environment=operator).returncode == 0)
     require_refusals(executor)
     require_no_secrets(data, [emitted.stdout, emitted.stderr, verified.stdout, verified.stderr])
     end(process)

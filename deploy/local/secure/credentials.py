@@ -137,6 +137,8 @@ class Credentials:
         files = {name: self._folder / f"{name}.env" for name in (EXECUTOR, OPERATOR)}
         for name, file in files.items():
             variables = self.variables(name, addresses)
+            if name == OPERATOR:  # `status` and `doctor` look for the workers there
+                variables["HEADSTART_DATA"] = str(self._folder.parent)
             lines = [f"export {key}={shlex.quote(value)}\n" for key, value in variables.items()]
             part = file.with_suffix(".part")
             part.unlink(missing_ok=True)
