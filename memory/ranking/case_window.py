@@ -15,8 +15,8 @@ from memory.ranking.bank import VECTOR_SCALE, Numbers, Rows, exact_vector
 from memory.ranking.best_rows import best_rows
 from memory.ranking.lexical import LexicalIndex
 from memory.ranking.pool import POOL, PoolCase
+from memory.ranking.rank_fusion import fuse_ranks
 
-_RANK_OFFSET: Final = 60
 _DAY_MS: Final = 86_400_000
 
 
@@ -77,11 +77,7 @@ class CaseWindow:
         there = self._there(case.started, without)
         nearest, cosine = self._nearest(case, there)
         worded = self._worded(case, there)
-        scores: dict[int, float] = {}
-        for rows in (nearest, worded):
-            for rank, row in enumerate(rows.tolist(), 1):
-                scores[row] = scores.get(row, 0.0) + 1 / (_RANK_OFFSET + rank)
-        best = sorted(scores, key=lambda row: (-scores[row], row))[:POOL]
+        best = list(fuse_ranks((nearest.tolist(), worded.tolist())))[:POOL]
         least = float(cosine[nearest[-1]]) if len(nearest) else 0.0
         near = set(nearest.tolist())
         asked = fold(case.query)

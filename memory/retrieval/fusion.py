@@ -1,30 +1,16 @@
-"""Fuses, ages and diversifies ranked results. Pure."""
+"""Ages, weighs and diversifies ranked results. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-_RANK_OFFSET: Final = 60
-"""As in the paper; between 20 and 100 it hardly matters."""
 _DAY_MS: Final = 86_400_000
 _JUDGEMENT: Final = 0.2
 """Share of a score that judgements add or take: about 15 places among fused ranks."""
-
-
-def fuse_ranks(rankings: Iterable[Sequence[int]]) -> dict[int, float]:
-    """Return each id's sum of 1 / (60 + rank) over rankings, best first.
-
-    Reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009). Equal sums: smaller id first.
-    """
-    scores: dict[int, float] = {}
-    for ranking in rankings:
-        for rank, each in enumerate(ranking, 1):
-            scores[each] = scores.get(each, 0.0) + 1 / (_RANK_OFFSET + rank)
-    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 
 def aged(score: float, age_ms: float, half_life_days: float) -> float:

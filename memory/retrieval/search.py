@@ -13,11 +13,11 @@ from psycopg.types.json import Jsonb
 
 from memory.episodes.assembly import MAX_QUERY
 from memory.episodes.hashes import CONTEXT_KEYS, context_hash, query_hash
+from memory.ranking.rank_fusion import fuse_ranks
 from memory.retrieval.embedding import VectorModel
 from memory.retrieval.fusion import (
     aged,
     diversify,
-    fuse_ranks,
     judged,
     rows_of,
     vector_text,

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.retrieval.fusion import aged, diversify, fuse_ranks
+from memory.ranking.rank_fusion import fuse_ranks
+from memory.retrieval.fusion import aged, diversify
 from memory.retrieval.request import InvalidQuery, MemoryQuery
 from memory.retrieval.words import WordShares, any_of, rare_words
 from memory.store.halfvec import unpack_halfvec

@@ -3,10 +3,10 @@
 -- name: judge
 -- Judges runs (`runs`: `touched` or `of_tenant`), and returns those whose state changes. Of each user
 -- and session, and of those that name neither, the first ones of a window count, in the order of their
--- beginnings; merged and pruned ones take a place, too. A flood: of a window with `fewest` judged runs or more, of a low mean reward,
--- and with `faster` times as many runs as other users have in a window of the last `windows`, or while
--- a notice of a flood holds. Notices are deleted in time, so what one led to stays while rewards are
--- low.
+-- beginnings; merged and pruned ones take a place, too. A flood: of a window with `fewest` judged runs
+-- or more, of a low mean reward, and with `faster` times as many runs as other users have in a window
+-- of the last `windows`, or while a notice of a flood holds. Notices are deleted in time, so what one
+-- led to stays while rewards are low.
 WITH released AS (
     SELECT a.tenant, a.user_id, a.counts ->> 'session' AS session_id,
         coalesce((a.counts ->> 'unnamed')::boolean, false) AS unnamed,
