@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -148,7 +149,7 @@ def test_from_emit_to_thresholds_with_the_login_of_an_executor(
     assert variables(data, "executor") == executor
     assert stored(operator, tenant) == COUNT
     assert learned(executor, tenant) == COUNT
-    assert asyncio.run(events_in_log(data, executor["HEADSTART_KAFKA"]))
+    assert asyncio.run(may_only_write_events(data, executor["HEADSTART_KAFKA"]))
     end(again)
 
 
@@ -165,14 +166,13 @@ def require_refusals(executor: Variables) -> None:
     with psycopg.connect(postgres) as connection, denied:
         connection.execute("DELETE FROM episodic_events")
     redis = executor["HEADSTART_REDIS"]
-    port = int(redis.rpartition("@")[2].partition("/")[0].rpartition(":")[2])
-    with Redis(port=port) as plain, pytest.raises(RedisConnectionError):
+    with Redis(port=urlsplit(redis).port or 0) as plain, pytest.raises(RedisConnectionError):
         plain.ping()
     with connect(redis) as limited, pytest.raises(NoPermissionError):
         limited.hset("headstart:thresholds:x", "a", "b")
 
 
-async def events_in_log(data: Path, kafka: str) -> bool:
+async def may_only_write_events(data: Path, kafka: str) -> bool:
     """Whether Kafka limits an executor to what the table of rights says."""
     security = Credentials.opened(data).kafka("executor")
     async with Attempts(kafka, security) as attempts:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.local.errors import StackError
+from deploy.local.secure.private_files import write_private
 
 _KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 _CA: Final = (
@@ -58,9 +59,8 @@ class CertificateFolder:
     def write_keystore(self, name: str, *, ca: str = "ca") -> Path:
         """Write key and chain of a certificate into one file, as Kafka reads them; return it."""
         store = self.folder / f"{name}-keystore.pem"
-        store.touch(mode=0o600)
         parts = (self.key(name), self.pem(name), self.pem(ca))
-        store.write_text("".join(each.read_text() for each in parts))
+        write_private(store, "".join(each.read_text() for each in parts))
         return store
 
     def _run(self, *arguments: str) -> None:

@@ -20,13 +20,14 @@ import shlex
 import shutil
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from deploy.access.rights import EXECUTOR, IDENTITIES, OPERATOR, rights
 from deploy.local.config import Addresses
 from deploy.local.errors import StackError
 from deploy.local.ports import HOST
 from deploy.local.secure.certificates import LOCAL_HOSTS, CertificateFolder
+from deploy.local.secure.private_files import write_private
 from headstart.connections.kafka_security import KafkaSecurity, described_security, variable
 from headstart.connections.own_security import CONFIG
 
@@ -119,17 +120,15 @@ class Credentials:
 
     def variables(self, identity: str, addresses: Addresses) -> dict[str, str]:
         """Return the settings by which a process connects. `addresses`: of the operator."""
-        port = {
-            name: int(address.rpartition("@")[2].partition("/")[0].rpartition(":")[2])
-            for name, address in (("postgres", addresses.postgres), ("redis", addresses.redis))
-        }
-        database = addresses.postgres.partition("?")[0].rpartition("/")[2]
+        postgres, redis = urlsplit(addresses.postgres), urlsplit(addresses.redis)
+        assert postgres.port is not None
+        assert redis.port is not None
         return {
             "HEADSTART_KAFKA": addresses.kafka,
             **_OTHERS,
             **{variable(name): value for name, value in self._kafka(identity).items()},
-            "HEADSTART_POSTGRES": self.postgres(identity, port["postgres"], database),
-            "HEADSTART_REDIS": self.redis(identity, port["redis"]),
+            "HEADSTART_POSTGRES": self.postgres(identity, postgres.port, postgres.path[1:]),
+            "HEADSTART_REDIS": self.redis(identity, redis.port),
         }
 
     def write_environments(self, addresses: Addresses) -> dict[str, Path]:
@@ -141,9 +140,7 @@ class Credentials:
                 variables["HEADSTART_DATA"] = str(self._folder.parent)
             lines = [f"export {key}={shlex.quote(value)}\n" for key, value in variables.items()]
             part = file.with_suffix(".part")
-            part.unlink(missing_ok=True)
-            part.touch(mode=0o600)
-            part.write_text("".join(lines))
+            write_private(part, "".join(lines))
             part.replace(file)
         return files
 
@@ -183,7 +180,5 @@ def _make(folder: Path) -> None:
     certificates.write_keystore(BROKER)
     certificates.key("ca").unlink()  # nothing is signed after this
     for identity in USERS:
-        file = part / "passwords" / identity
-        file.touch(mode=0o600)
-        file.write_text(secrets.token_hex(24))
+        write_private(part / "passwords" / identity, secrets.token_hex(24))
     part.rename(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from deploy.access.rights import OPERATOR, Right, rights
 from deploy.local import readiness
 from deploy.local.ports import HOST
 from deploy.local.secure.credentials import BROKER, SERVER, USERS, Credentials
+from deploy.local.secure.private_files import write_private
 from deploy.local.secure.programs import knows_setinfo, postgres_installation, redis_server
 from deploy.local.service_account import Account
 
@@ -67,7 +67,7 @@ class SecuredBroker:
         for identity, user in USERS.items():
             login = f"name={user},password={self._credentials.password(identity)}"
             words += ["--add-scram", f"SCRAM-SHA-512=[{login}]"]
-        _write_private(self._file(home), "\n".join(words))
+        write_private(self._file(home), "\n".join(words))
         return [f"@{self._file(home).name}"]
 
     def formatted(self, home: Path) -> None:
@@ -104,7 +104,7 @@ class SecuredPostgres:
         }
         written = {name: path.read_text() for name, path in files.items()}
         for name, text in (written | {"secure_hba.conf": _HBA}).items():
-            _write_private(cluster / name, text, account)
+            write_private(cluster / name, text, account)
         return {
             "ssl": "on",
             "ssl_cert_file": "server.pem",
@@ -130,7 +130,7 @@ class SecuredRedis:
 
     def options(self, home: Path, port: int) -> dict[str, str]:
         """Write the users' file into the server's directory, and return the options."""
-        _write_private(home / "users.acl", self._users())
+        write_private(home / "users.acl", self._users())
         certificates = self._credentials.certificates
         return {
             "port": "0",
@@ -158,13 +158,3 @@ class SecuredRedis:
             user, rules = command.removeprefix("ACL SETUSER ").split(" ", 1)
             lines.append(f"user {user} {rules} #{hashes[user]}")
         return "\n".join(lines) + "\n"
-
-
-def _write_private(path: Path, text: str, account: Account | None = None) -> None:
-    """Write a file that only this user, or `account`, can read; replaces one that exists."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        if account is not None:
-            os.fchown(descriptor, account.uid, account.gid)
