@@ -5,7 +5,6 @@ Every test has a tenant of its own, so that they share the system.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -13,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -25,9 +25,9 @@ from deploy.system import System
 from headstart.events.schema import new_id
 from headstart.keys import redis_key
 from sinks.epochs import REDIS_KEY
+from tests.integration.topic_records import read_whole_topic
 from tests.patience import PATIENCE_S, until
 from tests.processes import ENVIRONMENT, command_line, run_command
-from topics.kafka.reader import read_records, topic_state
 
 PARTITIONS = 4
 
@@ -117,16 +117,10 @@ class Stored:
         return self.ids(), self.query(_STATE)
 
 
-async def _read(kafka: str, topic: str, begin: Mapping[int, int] | None) -> list[Any]:
-    state = await topic_state(kafka, topic)
-    return [record async for record in read_records(kafka, topic, begin or state.begin, state.end)]
-
-
 @pytest.fixture
 def read_topic(system: System) -> Callable[..., list[Any]]:
     """Read a topic to its end, each partition in its order."""
-    kafka = system.addresses.kafka
-    return lambda topic, begin=None: asyncio.run(_read(kafka, topic, begin))
+    return partial(read_whole_topic, system.addresses.kafka)
 
 
 @pytest.fixture

@@ -208,7 +208,7 @@ def test_an_index_with_many_deleted_vectors_is_built_anew_by_the_purge(
     headstart: Any, at: Any, stored: Any, tenant: str
 ) -> None:
     vectors_of(stored, "u1", 1, 700, CANARY)
-    vectors_of(stored, "u2", 701, 300, "of somebody else")
+    vectors_of(stored, "u2", 701, 300, "of another user")
     ((partition,),) = stored.query(
         "SELECT DISTINCT tableoid::regclass::text FROM episode_vectors WHERE tenant = %s", tenant
     )
@@ -231,7 +231,7 @@ def test_a_full_vacuum_leaves_no_byte_in_the_files(
 ) -> None:
     text, dsn = f"text-of-{tenant}", system.addresses.postgres
     vectors_of(stored, "u1", 2_001, 20, text)
-    vectors_of(stored, "u2", 2_101, 20, "of somebody else")
+    vectors_of(stored, "u2", 2_101, 20, "of another user")
     assert in_files(dsn, text) >= 20
     mine = ("memory", "purge", "--tenant", tenant, "--user", "u1", *at, "--yes", "--json")
     assert headstart(*mine).returncode == 0

@@ -6,7 +6,7 @@ On a broker that cleans every second: the embedded one deletes and compacts noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from deploy.local.apache_kafka import Apache, ClusterMember, new_cluster_id
 from deploy.system import System
 from tests.chaos.services import KillableServer
 from tests.integration.agent_runs import agent_run
+from tests.integration.topic_records import read_whole_topic
 from tests.patience import PATIENCE_S, until
 from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS, Topic
 from topics.kafka.admin import admin_client
-from topics.kafka.reader import read_records, topic_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.apache, pytest.mark.slow]
 
@@ -44,7 +44,7 @@ COMPACTED = {
 
 @pytest.fixture
 def cleaning(tmp_path: Path) -> Iterator[System]:
-    """A system on a broker that deletes and compacts within seconds, where it is told to."""
+    """A system on a broker that deletes and compacts within seconds, if a topic is set so."""
     member = ClusterMember(new_cluster_id(), CLEANING)
     broker = KillableServer(
         lambda group, ports, port: Apache(group, ports, port, member), tmp_path / "broker"
@@ -57,10 +57,8 @@ def cleaning(tmp_path: Path) -> Iterator[System]:
         broker.close()
 
 
-def configure(kafka: str, topic: Topic, **changes: str) -> None:
-    settings = topic.configuration() | {
-        name.replace("_", "."): value for name, value in changes.items()
-    }
+def configure(kafka: str, topic: Topic, changes: Mapping[str, str]) -> None:
+    settings = topic.configuration() | dict(changes)
 
     async def run() -> None:
         async with admin_client(kafka) as admin:
@@ -73,15 +71,8 @@ def configure(kafka: str, topic: Topic, **changes: str) -> None:
 
 def records(kafka: str, topic: Topic) -> list[tuple[bytes, bytes]]:
     """Return keys and values of all records that the topic still has."""
-
-    async def run() -> list[tuple[bytes, bytes]]:
-        state = await topic_state(kafka, topic.name)
-        return [
-            (bytes(record.key or b""), bytes(record.value or b""))
-            async for record in read_records(kafka, topic.name, state.begin, state.end)
-        ]
-
-    return asyncio.run(run())
+    found = read_whole_topic(kafka, topic.name)
+    return [(bytes(each.key or b""), bytes(each.value or b"")) for each in found]
 
 
 def holding(kafka: str, topic: Topic) -> list[tuple[bytes, bytes]]:
@@ -110,7 +101,7 @@ def test_what_a_purge_leaves_in_topics_goes_with_retention_and_compaction(
 
     for n in range(3):
         emit(USER, f"mine-{n}", TEXT)
-    emit("u2", "other", "of somebody else")
+    emit("u2", "other", "of another user")
     mine = ("memory", "purge", "--tenant", tenant, "--user", USER, *at, "--yes", "--json")
     purged = headstart(*mine)
     assert purged.returncode == 0, purged.stderr
@@ -119,15 +110,15 @@ def test_what_a_purge_leaves_in_topics_goes_with_retention_and_compaction(
     before = holding(kafka, THRESHOLDS)
     assert len(before) > 1, "until compaction the values are there"
 
-    configure(kafka, EVENTS, retention_ms="1")
+    configure(kafka, EVENTS, {"retention.ms": "1"})
     until(lambda: not holding(kafka, EVENTS), PATIENCE_S, 0.5)
-    configure(kafka, EVENTS)
+    configure(kafka, EVENTS, {})
     receipt = headstart("memory", "purge", "--status", "--tenant", tenant, *at, "--json")
     (listed,) = orjson.loads(receipt.stdout)["purges"]
     assert EVENTS.name not in {each["where"] for each in listed["remains"]}
 
     for topic in (THRESHOLDS, CHANGELOG):
-        configure(kafka, topic, **{name.replace(".", "_"): it for name, it in COMPACTED.items()})
+        configure(kafka, topic, COMPACTED)
     rounds = iter(range(100))
 
     def compacted() -> bool:
