@@ -45,23 +45,11 @@ async def _crossing(dsn: str, operations: int) -> dict[str, Any]:
     }
 
 
-async def _erasure(dsn: str, _operations: int) -> dict[str, Any]:
-    return await measure_purge(dsn)
-
-
-async def _storage(dsn: str, _operations: int) -> dict[str, Any]:
-    return await measure_merging(dsn)
-
-
-async def _indexes(dsn: str, _operations: int) -> dict[str, Any]:
-    return await measure_rebuilding(dsn)
-
-
 PARTS: Final[dict[str, Callable[[str, int], Awaitable[dict[str, Any]]]]] = {
     "crossing": _crossing,
-    "erasure": _erasure,
-    "storage": _storage,
-    "indexes": _indexes,
+    "erasure": lambda dsn, _operations: measure_purge(dsn),
+    "storage": lambda dsn, _operations: measure_merging(dsn),
+    "indexes": lambda dsn, _operations: measure_rebuilding(dsn),
 }
 """Each gets an empty, migrated database of its own and the number of operations."""
 
