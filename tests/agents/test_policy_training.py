@@ -128,7 +128,7 @@ def test_a_step_is_short_and_several_tenants_are_trained(migrated: str) -> None:
         return took
 
     took = asyncio.run(steps())
-    assert max(took) < 0.5
+    assert max(took) < 2.0
     assert rows(migrated, "SELECT tenant, count(*) FROM memory_policies GROUP BY 1 ORDER BY 1") == [
         ("a", 2), ("b", 2),
     ]  # fmt: skip
