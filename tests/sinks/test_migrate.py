@@ -53,6 +53,7 @@ ALL = [
     "0015_first_calls",
     "0016_unnamed_writers",
     "0017_merged_insights",
+    "0018_unused_columns",
 ]
 
 OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])
