@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {
     "tutorials/first-executor": 2,
+    "tutorials/first-memory": 3,
     "how-to/emit": 4,
     "how-to/scrub-secrets": 1,
     "how-to/read-thresholds": 2,
@@ -188,8 +189,10 @@ def test_every_snippet_runs(alone: System, place: Path, page: str) -> None:
     assert len(found) == PAGES[page]
     for language, text in found:
         at = alone.addresses
-        example = f"{sys.executable} {ROOT}/examples/executor.py {at.kafka} {at.redis}"
-        script = re.sub(r"\S+ examples/executor.py .*", example, text)
+        script = text
+        for name, database in {"executor": at.redis, "memory_agent": at.postgres}.items():
+            example = f"{sys.executable} {ROOT}/examples/{name}.py {at.kafka} {database}"
+            script = re.sub(rf"\S+ examples/{name}.py .*", example, script)
         if language == "python":
             (place / "snippet.py").write_text(program(text, alone))
             script = f"{sys.executable} snippet.py"
