@@ -6,11 +6,14 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import InvalidReplicationFactorError
 
 from headstart.kafka_producer import start_producer
 from topics.catalogue import Topic
@@ -83,6 +86,27 @@ def test_creating_twice_creates_once(kafka: str, topic: Topic) -> None:
         }
 
     asyncio.run(run())
+
+
+def test_fenced_brokers_are_waited_for(
+    kafka: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy broker that reports too late is fenced, and back with its next report."""
+    fenced = "Unable to replicate the partition 1 time(s): All brokers are currently fenced."
+    reasons, real = [fenced, fenced], AIOKafkaAdminClient.create_topics
+
+    async def refused(client: AIOKafkaAdminClient, topics: list[NewTopic]) -> Any:
+        if not reasons:
+            return await real(client, topics)
+        code = InvalidReplicationFactorError.errno
+        return SimpleNamespace(topic_errors=[(topics[0].name, code, reasons.pop())])
+
+    monkeypatch.setattr(AIOKafkaAdminClient, "create_topics", refused)
+    assert asyncio.run(create_topics(kafka, 3, topics=[topic])) == [topic.name]
+    assert reasons == []
+    reasons.append("Replication factor: 3 larger than available brokers: 1.")
+    with pytest.raises(InvalidReplicationFactorError, match="larger than"):
+        asyncio.run(create_topics(kafka, 3, 3, [replace(topic, name=f"{topic.name}.copies")]))
 
 
 def test_creating_again_never_alters_what_is_there(kafka: str, topic: Topic) -> None:

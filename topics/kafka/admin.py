@@ -17,6 +17,7 @@ from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     GroupIdNotFound,
+    InvalidReplicationFactorError,
     KafkaError,
     NonEmptyGroup,
     TopicAlreadyExistsError,
@@ -39,6 +40,12 @@ _SETTLE_ATTEMPTS: Final = 20
 _DELETED_S: Final = 30.0
 IN_SYNC: Final = "min.insync.replicas"
 """How many copies must have a record before it is acknowledged."""
+
+
+class BrokersFenced(KafkaError):  # type: ignore[misc]
+    """The controller uses none of the brokers until they report to it again."""
+
+    retriable = True
 
 
 class TopicsMissing(LookupError):
@@ -96,27 +103,37 @@ async def create_topics(
     """Create missing topics and return their names.
 
     Of three copies, two must have a record before it is acknowledged: one broker may be away, and
-    another be lost then. Raises `BrokerUnreachable`, or `KafkaError` with the broker's reason.
+    another be lost then. Waits for brokers that the controller has fenced, because they did not
+    report in time. Raises `BrokerUnreachable`, or `KafkaError` with the broker's reason.
     """
-    created = []
-    async with admin_client(kafka) as client:
-        existing = set(await client.list_topics())
-        for topic in topics:
-            if topic.name in existing:
-                continue
-            new = NewTopic(
-                topic.name,
-                partitions if topic.partitioned else 1,
-                replication,
-                topic_configs={**topic.configuration(), **in_sync(replication)},
-            )
-            response = await client.create_topics([new])
-            for _name, code, *reason in response.topic_errors:
-                error = for_code(code)
-                if code and error is not TopicAlreadyExistsError:
-                    raise error(f"{topic.name}: {reason[0] if reason else error.__name__}")
-            created.append(topic.name)
+    created: list[str] = []
+
+    async def create() -> None:
+        async with admin_client(kafka) as client:
+            existing = {*created, *await client.list_topics()}
+            for topic in topics:
+                if topic.name not in existing:
+                    await _create(client, topic, partitions, replication)
+                    created.append(topic.name)
+
+    await ask_again(kafka, create)
     return created
+
+
+async def _create(client: Any, topic: Topic, partitions: int, replication: int) -> None:
+    new = NewTopic(
+        topic.name,
+        partitions if topic.partitioned else 1,
+        replication,
+        topic_configs={**topic.configuration(), **in_sync(replication)},
+    )
+    response = await client.create_topics([new])
+    for _name, code, *reason in response.topic_errors:
+        error, why = for_code(code), str(reason[0] if reason else "")
+        if error is InvalidReplicationFactorError and "fenced" in why:
+            raise BrokersFenced(f"{topic.name}: {why}")
+        if code and error is not TopicAlreadyExistsError:
+            raise error(f"{topic.name}: {why or error.__name__}")
 
 
 def in_sync(copies: int) -> dict[str, str]:
