@@ -27,6 +27,7 @@ BENCHMARKS: Final = {
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
     "replay": "six policies over an export: reading alone, judging, memory",
     "scale": "cost of an event with 1 to 4 workers, 1 to 32 partitions, 100 to 1,000,000 contexts",
+    "secure": "threshold agent and emit() over TLS with logins and ACLs, next to plain connections",
     "sink": "episode sink on a drained backlog, next to bare COPY, a staged one, and executemany",
     "skew": "simulated: the hottest partition's share, by partitions and skew of the workload",
     "speculate": "what a tool call costs an agent: without a guess, and with one",

@@ -141,13 +141,17 @@ def threshold_agent(
     module: str = "cli",
     learner: str = "ema",
     levels: str = "",
+    login: Mapping[str, str] | None = None,
 ) -> float:
-    """Return the records/s of a worker that drains the topic; `module`: its program."""
+    """Return the records/s of a worker that drains the topic.
+
+    `module`: its program. `login`: the settings by which it connects, if not by addresses alone.
+    """
     ports = Ports(folder)
     health = f"{HOST}:{ports.reserve('agent')}"
     environment = worker_environment(
         addresses, folder / "agent", HEADSTART_LEARNER=learner, HEADSTART_LEVELS=levels,
-        HEADSTART_HEALTH=health,
+        HEADSTART_HEALTH=health, **(login or {}),
     )  # fmt: skip
     argv = [sys.executable, "-P", "-m", module, "worker", "thresholds"]
     with Running(folder, "agent", argv, environment):

@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import orjson
-from aiokafka import AIOKafkaProducer
 
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.local.child_process import Ending
 from deploy.local.process_group import ProcessGroup
 from deploy.system import prepare
+from headstart.connections.kafka_connections import new_producer
 from headstart.events.frames import encode_frame
 from headstart.keys import event_key
 from processing.records.partitioner import partition_for
@@ -131,8 +131,8 @@ async def produce(
 
     Returns the number of records.
     """
-    producer = AIOKafkaProducer(
-        bootstrap_servers=kafka,
+    producer = new_producer(
+        kafka,
         acks=1,
         max_batch_size=BATCH_BYTES,
         max_request_size=1_048_576,
@@ -168,8 +168,7 @@ def worker_environment(addresses: Addresses, data: Path, **more: str) -> Mapping
         "HEADSTART_POSTGRES": addresses.postgres,
         "HEADSTART_REDIS": addresses.redis,
         "HEADSTART_DATA": str(data),
-        **more,
-    }
+    } | more
 
 
 class Running:
