@@ -16,13 +16,13 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import set_json_loads
-from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 
-from headstart.connections.redis_clients import connect_async
+from headstart.connections.redis_clients import REDIS_ERRORS, connect_async
+from headstart.connections.redis_urls import is_cluster_url
 from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import HIDDEN, masked, needs_encoding, passwords_in
 from headstart.thresholds.reader import redis_address
@@ -124,7 +124,7 @@ def reporting_redis_errors(url: str) -> Iterator[None]:
     """Raise `RedisUnreachable` if a command in the block fails."""
     try:
         yield
-    except (RedisError, OSError) as error:
+    except REDIS_ERRORS as error:
         raise RedisUnreachable(url, error) from error
 
 
@@ -162,22 +162,25 @@ def _leaves_replica(kind: Any) -> Any:
     return type(kind.__name__, (_LeavesReplica, kind), {})
 
 
-def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
+def connect_redis(url: str, timeout_s: float = 2.0) -> Any:
     """Return a client that connects on its first command and times out after `timeout_s`.
 
-    Reconnects once if Redis has closed the connection; other retries are the caller's. Raises
-    `RedisUnreachable` if the URL cannot be parsed.
+    Reconnects once if Redis has closed the connection; other retries are the caller's. That of a
+    cluster tries again once with the masters that there are then. Raises `RedisUnreachable` if the
+    URL cannot be parsed.
     """
     try:
-        client: Redis = connect_async(
+        client = connect_async(
             url,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
+        if is_cluster_url(url):  # the client has validated its options
+            return client
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # validates options, does not connect
-    except (ValueError, TypeError, RedisError) as error:  # it may quote part of the password
+    except (ValueError, TypeError, *REDIS_ERRORS) as error:  # it may quote part of the password
         raise RedisUnreachable(url, ValueError(str(error))) from None
     kind: Any = pool.connection_class
     pool.connection_class = _leaves_replica(kind)

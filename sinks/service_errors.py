@@ -30,8 +30,9 @@ POSTGRES_FORM: Final = (
     "postgresql://USER:PASSWORD@HOST:PORT/DATABASE or host=HOST port=PORT dbname=DATABASE user=USER"
 )
 REDIS_FORM: Final = (
-    "redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://... for TLS, unix://PATH, or "
-    "redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/NUMBER"
+    "redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://... for TLS, unix://PATH, "
+    "redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/NUMBER, or "
+    "redis+cluster://HOST:PORT,HOST:PORT"
 )
 _ENCODED: Final = "its password must be percent-encoded: %40 for @, %2F for /, %3A for :"
 
@@ -177,6 +178,21 @@ _OF_REDIS: Final = tuple(
             r"MasterNotFoundError",
             "no Sentinel that answers knows a primary of this name",
             f"correct the Sentinels and the name in {REDIS}, or wait for their failover",
+        ),
+        (
+            r"cluster support disabled|cluster mode is not enabled",
+            "it is no node of a cluster",
+            f"use redis:// instead of redis+cluster:// in {REDIS}",
+        ),
+        (
+            r"MovedError|CROSSSLOT",
+            "it is a node of a cluster",
+            f"use redis+cluster:// instead of redis:// in {REDIS}",
+        ),
+        (
+            r"CLUSTERDOWN|ClusterDownError|slots are not covered|SlotNotCovered",
+            "the cluster has slots without a master",
+            "start its nodes, or wait until a replica has taken over (`redis-cli cluster info`)",
         ),
         (
             r"NOPERM|no permissions to|NoPermission",

@@ -15,6 +15,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,6 +28,7 @@ from deploy.system import prepare
 from kernels.loader import load
 from processing.kernel_handle import kernels
 from sinks.postgres.migrate import migrate
+from tests.clusters import Cluster
 from tests.databases import made_database
 from tests.sentinels import Sentinels
 from topics.epoch import Epoch
@@ -140,6 +142,39 @@ def postgres_dsn(addresses: Addresses) -> str:
 @pytest.fixture(scope="session")
 def redis_url(addresses: Addresses) -> str:
     return addresses.redis
+
+
+@contextmanager
+def running_cluster(home: Path) -> Iterator[Cluster]:
+    """Run three masters of Redis with a replica each."""
+    made = Cluster(home)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of a module's tests."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    """An empty cluster, whose nodes all run on after the test."""
+    for each in shared_cluster.running_masters():
+        each.client.flushall()
+    return shared_cluster
+
+
+@pytest.fixture
+def mortal_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster of one test, which may end its nodes."""
+    with running_cluster(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -24,6 +24,9 @@ DEFAULT_PATH: Final = "default"
 MODES: Final = "headstart:modes"
 """The Redis hash of the global mode, and the channel that announces every change of a mode."""
 
+MODES_KEYS: Final = (f"{MODES}*", f"{{{MODES}}}:*")
+"""The patterns of all hashes of modes: the second is of tenants' on Redis Cluster."""
+
 PUBLISHED: Final = "published"
 """Field of the global hash that marks a Redis to which all modes were published.
 
@@ -62,9 +65,33 @@ def key_names(key: bytes) -> tuple[str, str]:
     return tenant, workflow_type
 
 
-def modes_key(tenant: str | None = None) -> str:
-    """Return the Redis hash with the modes of a tenant, or the global one."""
-    return MODES if tenant is None else f"{MODES}:{_redis_part(tenant)}"
+def modes_key(tenant: str | None = None, *, clustered: bool = False) -> str:
+    """Return the Redis hash with the modes of a tenant, or the global one.
+
+    `clustered`: on Redis Cluster, where all hashes of modes are in one slot: the marker that all
+    modes were published is lost together with any of them.
+    """
+    if tenant is None:
+        return MODES
+    part = _redis_part(tenant)
+    if clustered:
+        return f"{{{MODES}}}:{part.replace('{', '%7B').replace('}', '%7D')}"
+    return f"{MODES}:{part}"
+
+
+def modes_owner(key: str) -> str | None:
+    """Return the tenant of a hash of modes; None for the global one."""
+    if key == MODES:
+        return None
+    return unquote(key.removeprefix(f"{{{MODES}}}:").removeprefix(f"{MODES}:"))
+
+
+def slot_mate(prefix: str, key: str) -> str:
+    """Return a key that begins with `prefix`, in the slot that `key` has on Redis Cluster.
+
+    Not for a key with a brace that closes, unless it begins with one that opens.
+    """
+    return prefix + (key if key.startswith("{") else f"{{{key}}}")
 
 
 def _redis_part(text: str) -> str:

@@ -20,8 +20,9 @@ ACCEPTED: Final = {
         "dbname=DATABASE"
     ),
     "redis": (
-        "embedded, or a URL: redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://, unix://, or "
-        "redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/NUMBER"
+        "embedded, or a URL: redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://, unix://, "
+        "redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/NUMBER, or "
+        "redis+cluster://HOST:PORT,HOST:PORT"
     ),
 }
 """By option of `headstart up`."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from redis.exceptions import ResponseError, WatchError
+from redis.exceptions import ResponseError
 
 from sinks.connections import redis_client
+from sinks.redis.lua import script
 from topics.commands.messages import (
     Begin,
     Command,
@@ -26,6 +27,7 @@ from topics.commands.messages import (
 
 AUTHORS_KEY: Final = "headstart:commands"
 """A hash: the key of a command's record to the command."""
+_WRITE: Final = script("write_authors")
 
 
 async def remember_command(redis_url: str, command: Command) -> None:
@@ -40,22 +42,32 @@ async def forget_command(redis_url: str, key: bytes) -> None:
         await client.hdel(AUTHORS_KEY, key)
 
 
-async def watch_commands(
-    pipeline: Any, commands: Iterable[Command], left: Collection[CommandTarget]
-) -> dict[bytes, bytes | None]:
-    """Return the changes that make the hash hold exactly `commands`, by key; None deletes.
+class AuthorChange(NamedTuple):
+    """A stored command as it was read, and as it should be; None: there is none."""
 
-    Targets in `left` stay as they are. The pipeline watches the hash from here on. If the hash
-    cannot be used there are no changes: serving must not depend on it.
+    read: bytes | None
+    wanted: bytes | None
+
+
+async def changed_commands(
+    client: Any, commands: Iterable[Command], left: Collection[CommandTarget]
+) -> dict[bytes, AuthorChange]:
+    """Return the changes that make the hash hold exactly `commands`, by key.
+
+    Targets in `left` stay as they are. If the hash cannot be used there are no changes: serving
+    must not depend on it.
     """
     try:
-        await pipeline.watch(AUTHORS_KEY)
-        found = await pipeline.hgetall(AUTHORS_KEY)
+        found = await client.hgetall(AUTHORS_KEY)
     except ResponseError:
         return {}
     wanted = {command_key(each): encode_command(each) for each in commands}
     keys = [key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)]
-    return {key: wanted.get(key) for key in keys if key in wanted or _may_delete(key, left)}
+    return {
+        key: AuthorChange(found.get(key), wanted.get(key))
+        for key in keys
+        if key in wanted or _may_delete(key, left)
+    }
 
 
 def _may_delete(key: bytes, left: Collection[CommandTarget]) -> bool:
@@ -65,18 +77,21 @@ def _may_delete(key: bytes, left: Collection[CommandTarget]) -> bool:
         return False
 
 
-async def write_commands(pipeline: Any, changes: Mapping[bytes, bytes | None]) -> None:
-    """Apply the changes, unless the hash was written to since `watch_commands`."""
+async def write_commands(client: Any, changes: Mapping[bytes, AuthorChange]) -> None:
+    """Apply all changes, or none if one of the commands is not the one that was read."""
     if not changes:
         return
-    pipeline.multi()
-    for key, command in changes.items():
-        if command is None:
-            pipeline.hdel(AUTHORS_KEY, key)
-        else:
-            pipeline.hset(AUTHORS_KEY, key, command)
-    with suppress(WatchError, ResponseError):
-        await pipeline.execute()
+    words = [
+        word
+        for key, change in changes.items()
+        for word in (key, _marked(change.read), _marked(change.wanted))
+    ]
+    with suppress(ResponseError):
+        await client.eval(_WRITE, 1, AUTHORS_KEY, *words)
+
+
+def _marked(value: bytes | None) -> bytes:
+    return b"-" if value is None else b"=" + value
 
 
 async def with_authors(client: Any, commands: Iterable[Command]) -> list[Command]:

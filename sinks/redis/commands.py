@@ -13,11 +13,12 @@ from urllib.parse import unquote
 
 import orjson
 
-from headstart.keys import MODES, modes_key, redis_key
+from headstart.keys import modes_key, redis_key, slot_mate
 from headstart.thresholds.overrides import OVERRIDES_FIELD, UNREACHABLE, read_overrides
 from sinks.connections import connect_redis, redis_client, reporting_redis_errors
-from sinks.redis.command_authors import watch_commands, with_authors, write_commands
+from sinks.redis.command_authors import changed_commands, with_authors, write_commands
 from sinks.redis.lua import script
+from sinks.redis.masters import by_slot, is_cluster, modes_patterns, scan_batches
 from sinks.redis.modes_marker import ModesMarker, without_marker
 from sinks.redis.restrictions import Merged, StoredRestriction, merged, version_in
 from topics.commands.log import PreviousCommands
@@ -40,14 +41,15 @@ _AT_ONCE: Final = 100
 """Targets read in one request."""
 _ATTEMPTS: Final = 5
 """Attempts on a target that other processes are writing to."""
+_NO_BRACES: Final = "name tenants and workflow types without }, or use one server"
 IsWhole = Callable[[], Awaitable[bool]]
 """Returns whether a `CommandState` is that of the whole log by now."""
 
 
-def redis_hash(place: CommandTarget) -> str:
-    """Return the key of the hash that serves a target."""
+def redis_hash(place: CommandTarget, *, clustered: bool = False) -> str:
+    """Return the key of the hash that serves a target. `clustered`: on Redis Cluster."""
     if place.kind == "mode":
-        return modes_key(place.tenant or None)
+        return modes_key(place.tenant or None, clustered=clustered)
     return redis_key(place.tenant, place.workflow_type)
 
 
@@ -56,31 +58,31 @@ def _target_of(key: str) -> CommandTarget | None:
     match [unquote(part) for part in key.split(":")]:
         case ["headstart", "thresholds", tenant, workflow_type]:
             return CommandTarget("threshold", tenant, workflow_type)
-        case ["headstart", "modes", *owner] if len(owner) <= 1:
+        case ["headstart", "modes", *owner] | ["{headstart", "modes}", *owner] if len(owner) <= 1:
             return CommandTarget("mode", *(owner or [""]))
     return None
 
 
 def version_key(key: str) -> str:
     """Return the key that holds the version of a hash, in the same cluster slot."""
-    return f"{_VERSION}{{{key}}}"
+    return slot_mate(_VERSION, key)
 
 
 def _served_key(key: str) -> str:
     """Return the key that holds what Headstart wrote to a hash, to detect manual changes."""
-    return f"{_SERVED}{{{key}}}"
+    return slot_mate(_SERVED, key)
 
 
 class NewerInRedis(NamedTuple):
-    """Why a target is not published: Redis has a newer version of it."""
+    """Why a target is not published: Redis has a newer version of it, or cannot have it."""
 
     what: str
     remedy: str
 
     @classmethod
-    def of(cls, place: CommandTarget, known: Version, stored: bytes | None) -> NewerInRedis:
-        """`known`: the version in the log; `stored`: that in Redis."""
-        key, there = redis_hash(place), (stored or b"").decode()
+    def of(cls, key: str, known: Version, stored: bytes | None) -> NewerInRedis:
+        """`key`: of the hash; `known`: the version in the log; `stored`: that in Redis."""
+        there = (stored or b"").decode()
         return cls(
             f"{key} in Redis has version {there} (number of the log of commands, "
             f"offset), and headstart.commands only {known.number} {known.offset}: Redis is left "
@@ -100,11 +102,15 @@ class CommandPublisher:
     def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
         self._url = redis_url
         self._redis: Any = connect_redis(redis_url, timeout_s)
+        self._clustered = is_cluster(self._redis)
         self._marker = ModesMarker(self._redis)
         self.kept: dict[CommandTarget, tuple[str, ...]] = {}
         """Restrictions set by hand in Redis that are kept, by target."""
         self.newer: dict[CommandTarget, NewerInRedis] = {}
         """Targets that differ but were left unchanged: Redis has a newer version."""
+
+    def _hash(self, place: CommandTarget) -> str:
+        return redis_hash(place, clustered=self._clustered)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -179,22 +185,21 @@ class CommandPublisher:
     ) -> None:
         """Set the marker and store the commands in force, if `state` is the whole log.
 
-        A command that is set after `is_whole` returned is not lost: the hash is watched from
-        before, so the write that would undo it fails.
+        A command that is set after `is_whole` returned is not lost: what is stored was read before,
+        so the write that would undo it changes nothing.
         """
         commands = [
             each
             for each in state.commands
             if in_force(each, now) and target_of(command_key(each)) not in self.newer
         ]
-        async with self._redis.pipeline() as pipeline:
-            changes = await watch_commands(pipeline, commands, {*self.kept, *self.newer})
-            if token is None and not changes:
-                return
-            if is_whole is None or await is_whole():
-                if token is not None:
-                    await self._marker.finish(token)
-                await write_commands(pipeline, changes)
+        changes = await changed_commands(self._redis, commands, {*self.kept, *self.newer})
+        if token is None and not changes:
+            return
+        if is_whole is None or await is_whole():
+            if token is not None:
+                await self._marker.finish(token)
+            await write_commands(self._redis, changes)
 
     async def not_served(self, state: CommandState, place: CommandTarget, now: int) -> str | None:
         """Return why Redis serves a target differently from `state`; None if it does not.
@@ -207,7 +212,7 @@ class CommandPublisher:
             return str(newer)
         if not merged(state, place, stored, now).changes:
             return None
-        return f"other processes keep changing {redis_hash(place)}: run the command again"
+        return f"other processes keep changing {self._hash(place)}: run the command again"
 
     async def look(self, state: CommandState, now: int) -> list[tuple[CommandTarget, Merged]]:
         """Return every target that Redis serves differently from `state`; writes nothing.
@@ -231,13 +236,10 @@ class CommandPublisher:
 
     async def _places(self) -> AsyncIterator[set[CommandTarget]]:
         """Yield the targets that Redis serves, in batches."""
-        for pattern in (f"{_VERSION}*", f"{MODES}*"):
+        for pattern in (f"{_VERSION}*", *modes_patterns(self._redis)):
             keys = [key async for key in self._redis.scan_iter(pattern, count=500)]
             yield {place for key in keys if (place := _target_of(_hash_of(key)))}
-        cursor = 0
-        while True:
-            pattern = "headstart:thresholds:*"
-            cursor, keys = await self._redis.scan(cursor, match=pattern, count=500)
+        async for keys in scan_batches(self._redis, "headstart:thresholds:*"):
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for key in keys:
                     pipeline.hexists(key, OVERRIDES_FIELD)
@@ -248,14 +250,12 @@ class CommandPublisher:
                 if has == 1 and (place := _target_of(key.decode(errors="replace")))
             }
             await asyncio.sleep(0.01)  # so that a Redis with many hashes can serve others
-            if not cursor:
-                return
 
     async def _read(self, places: Sequence[CommandTarget]) -> list[StoredRestriction]:
         """Return what Redis stores for targets."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for place in places:
-                key = redis_hash(place)
+                key = self._hash(place)
                 pipeline.get(version_key(key)).get(_served_key(key))
                 if place.kind == "mode":
                     pipeline.hgetall(key)
@@ -272,16 +272,20 @@ class CommandPublisher:
         if version >= version_in(stored.version):
             return False
         if merge.changes or merge.kept:
-            self.newer[place] = NewerInRedis.of(place, version, stored.version)
+            self.newer[place] = NewerInRedis.of(self._hash(place), version, stored.version)
         return True
 
     async def _one(
         self, state: CommandState, place: CommandTarget, stored: StoredRestriction, now: int
     ) -> int:
         """Publish one target; return 1 if it changed, 0 if not, -1 to try again."""
-        key, version = redis_hash(place), state.version(place)
+        key, version = self._hash(place), state.version(place)
         merge = merged(state, place, stored, now)
         if self._is_newer(version, place, stored, merge):
+            return 0
+        keys = (key, version_key(key), _served_key(key))
+        if self._clustered and len(by_slot(keys)) > 1:
+            self.newer[place] = NewerInRedis(f"Redis Cluster cannot serve {key}", _NO_BRACES)
             return 0
         if merge.kept:
             self.kept[place] = merge.kept
@@ -296,7 +300,7 @@ class CommandPublisher:
             for part in (field, _marked(stored.fields.get(field)), _marked(value))
         ]
         result: int = await self._redis.eval(
-            _SCRIPT, 3, key, version_key(key), _served_key(key),
+            _SCRIPT, 3, *keys,
             f"{version.number} {version.offset}", stored.version or b"", merge.served,
             merge.channel or key, merge.announcement, *fields,
         )  # fmt: skip
@@ -324,7 +328,10 @@ def _stored(version: Any, served: Any, fields: Any) -> StoredRestriction:
 def _hash_of(key: bytes) -> str:
     """Return the key of the hash that `key` is, or holds the version of."""
     text = key.decode(errors="replace")
-    return text[len(_VERSION) + 1 : -1] if text.startswith(_VERSION) else text
+    if not text.startswith(_VERSION):
+        return text
+    of_key = text.removeprefix(_VERSION)
+    return of_key[1:-1] if of_key.endswith("}") else of_key
 
 
 def commands_in_redis(redis_url: str, now: int) -> Callable[[], Awaitable[PreviousCommands]]:
@@ -346,7 +353,7 @@ def commands_in_redis(redis_url: str, now: int) -> Callable[[], Awaitable[Previo
 
 async def _served(client: Any, now: int) -> AsyncIterator[Command]:
     found: list[dict[str, Any]] = []
-    for pattern in ("headstart:thresholds:*", f"{MODES}*"):
+    for pattern in ("headstart:thresholds:*", *modes_patterns(client)):
         async for key in client.scan_iter(pattern, count=500, _type="hash"):
             place = _target_of(key.decode())
             if place is not None and place.kind == "threshold":

@@ -16,6 +16,7 @@ from redis.exceptions import NoScriptError
 from headstart.keys import redis_key
 from sinks.connections import connect_redis, reporting_redis_errors
 from sinks.redis.lua import script
+from sinks.redis.masters import by_slot, is_cluster, scan_batches
 from sinks.redis.stored_fields import MOST_BYTES, Field, field_of, owner_of
 from sinks.redis.thresholds import announced_value
 from topics.schema.json_schema import PublishedThreshold
@@ -95,23 +96,29 @@ class RedisComparison:
             found += await self._differing(expected[at : at + AT_ONCE])
         return found
 
-    async def _differing(self, expected: Sequence[Expected]) -> Iterable[StoredField]:
+    async def _differing(self, expected: Sequence[Expected]) -> list[StoredField]:
         of_key: dict[str, list[Expected]] = {}
         for each in expected:
             of_key.setdefault(_key(each.field), []).append(each)
-        keys = list(of_key)
-        packed = _pack(
-            [
+        found: list[StoredField] = []
+        for keys in self._together(of_key):
+            packed = _pack(
                 [
-                    part
-                    for e in some
-                    for part in (e.field.path, e.value.decode() if e.value else _NOTHING)
+                    [
+                        part
+                        for e in of_key[key]
+                        for part in (e.field.path, e.value.decode() if e.value else _NOTHING)
+                    ]
+                    for key in keys
                 ]
-                for some in of_key.values()
-            ]
-        )
-        answer = await self._run(_COMPARE, keys, packed, MOST_BYTES)
-        return _read(answer, [of_key[key] for key in keys])
+            )
+            answer = await self._run(_COMPARE, keys, packed, MOST_BYTES)
+            found += _read(answer, [of_key[key] for key in keys])
+        return found
+
+    def _together(self, keys: Iterable[str]) -> list[list[str]]:
+        """Return the keys of each script call: all, on a cluster those of one slot."""
+        return by_slot(keys) if is_cluster(self._redis) else [list(keys)]
 
     async def repair(self, repairs: Sequence[Repair], now: int) -> list[bool]:
         """Replace values that are unchanged since they were read; return which. `now`: Unix ms."""
@@ -120,10 +127,11 @@ class RedisComparison:
             of_key: dict[str, list[Repair]] = {}
             for each in repairs[at : at + AT_ONCE]:
                 of_key.setdefault(_key(each.stored.field), []).append(each)
-            packed = _pack([[p for e in some for p in _packed(e)] for some in of_key.values()])
-            answer = await self._run(_REPAIR, list(of_key), packed, now)
-            fields = [e.stored.field for some in of_key.values() for e in some]
-            done |= {field: bool(each) for field, each in zip(fields, answer, strict=True)}
+            for keys in self._together(of_key):
+                packed = _pack([[p for e in of_key[key] for p in _packed(e)] for key in keys])
+                answer = await self._run(_REPAIR, keys, packed, now)
+                fields = [e.stored.field for key in keys for e in of_key[key]]
+                done |= {field: bool(each) for field, each in zip(fields, answer, strict=True)}
         return [done[each.stored.field] for each in repairs]
 
     async def fields(
@@ -136,10 +144,12 @@ class RedisComparison:
         """
         before = tidy_at - REPAIRED_KEPT_MS if tidy_at else -1
         others: dict[tuple[bytes, bytes], dict[str, str]] = {}
-        cursor = 0
+        scanned = aiter(scan_batches(self._redis, _PATTERN, count=5 * AT_ONCE))
         while True:
             with reporting_redis_errors(self._url):
-                cursor, keys = await self._redis.scan(cursor, match=_PATTERN, count=5 * AT_ONCE)
+                keys = await anext(scanned, None)
+            if keys is None:
+                break
             for key in keys:
                 if owner_of(key) is None:
                     others[key, b""] = {"key": _shown(key), "field": ""}
@@ -147,8 +157,6 @@ class RedisComparison:
                 async for some in self._fields(key, others, before):
                     yield some
             yield []  # lets the caller do other work
-            if not cursor:
-                break
         if foreign is not None:
             foreign += others.values()
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from redis.exceptions import ResponseError, WatchError
+from redis.exceptions import ResponseError
 
 from headstart.keys import model_key
 from sinks.connections import connect_redis, redis_client, reporting_redis_errors
@@ -20,6 +20,10 @@ _PREFIX: Final = "headstart:model:"
 MODEL_KEYS: Final = f"{_PREFIX}*"
 """The pattern of the hashes of all models."""
 _SCRIPT: Final = script("model")
+_DELETE_VERSION: Final = """
+if redis.call('HGET', KEYS[1], 'version') == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
 _NUMBER: Final = rb"0|[1-9]\d{0,17}"
 _VERSION: Final = re.compile(rb"(%s):(-1|%s)" % (_NUMBER, _NUMBER))
 """As sinks/redis/model.lua reads it."""
@@ -119,18 +123,16 @@ async def delete_ahead(
     No snapshot of a worker would replace it. Raises `RedisUnreachable`.
     """
     key = model_key(tenant, workflow_type)
-    async with redis_client(redis_url) as redis, redis.pipeline() as pipeline:
+    async with redis_client(redis_url) as redis:
         try:
-            await pipeline.watch(key)
-            version = parse_version(await pipeline.hget(key, "version"))
+            stored = await redis.hget(key, "version")
+            version = parse_version(stored)
             if version is None or version < end:
                 return None
-            pipeline.multi()
-            pipeline.delete(key)
-            await pipeline.execute()
-        except (ResponseError, WatchError):  # a key of another type; a worker has replaced it
+            deleted = await redis.eval(_DELETE_VERSION, 1, key, stored)
+        except ResponseError:  # a key of another type
             return None
-    return version
+    return version if deleted else None  # else a worker has replaced it
 
 
 async def served_models(

@@ -18,6 +18,7 @@ from redis.exceptions import ResponseError
 
 from headstart.keys import MODES, PUBLISHED, PUBLISHING
 from sinks.redis.lua import script
+from sinks.redis.masters import is_cluster, run_id
 
 _FIELD: Final = PUBLISHED.encode()
 _BEGIN: Final = script("begin_modes")
@@ -48,7 +49,8 @@ class ModesMarker:
             if str(error).startswith("WRONGTYPE"):
                 return True
             raise
-        return found is not None and bytes(found) == (run or await self._run_id())
+        known = None if is_cluster(self._redis) else run  # there `run` stands for all masters
+        return found is not None and bytes(found) == (known or await self._run_id())
 
     async def begin(self) -> bytes | None:
         """Begin publishing all modes; return the token for `finish`.
@@ -75,4 +77,4 @@ class ModesMarker:
             raise
 
     async def _run_id(self) -> bytes:
-        return str((await self._redis.info("server"))["run_id"]).encode()
+        return await run_id(self._redis, MODES)

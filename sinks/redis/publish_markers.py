@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from redis.exceptions import ReadOnlyError
 
 from sinks.connections import connect_redis, reporting_redis_errors
+from sinks.redis.masters import is_cluster, run_id, times
 
 KEY: Final = "headstart:published"
 
@@ -43,7 +44,8 @@ class PublishMarkers:
     async def unpublished(self, partitions: Sequence[Part]) -> tuple[bytes, list[Part]]:
         """Return the server's run id, and the partitions that are not published there.
 
-        Raises `RedisUnreachable`.
+        On a cluster the run id stands for all masters (`sinks.redis.masters.run_id`). Raises
+        `RedisUnreachable`.
         """
         with reporting_redis_errors(self._url):
             run = await self._run_id()
@@ -51,9 +53,13 @@ class PublishMarkers:
         return run, [each for each, value in zip(partitions, found, strict=True) if value != run]
 
     async def now_ms(self) -> int:
-        """Return the server's time, Unix ms. Raises `RedisUnreachable`."""
+        """Return the server's time, Unix ms, on a cluster the median of its masters.
+
+        Raises `RedisUnreachable`.
+        """
         with reporting_redis_errors(self._url):
-            seconds, microseconds = await self._redis.time()
+            found = await times(self._redis)
+        seconds, microseconds = sorted(found)[len(found) // 2]
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def begin(self, partition: int | str) -> bytes:
@@ -77,8 +83,10 @@ class PublishMarkers:
 
     async def _run_id(self) -> bytes:
         """Return the server's run id; disconnect from a server that has become a replica."""
-        role, *_more = await self._redis.execute_command("ROLE")  # type: ignore[no-untyped-call]
+        if is_cluster(self._redis):
+            return await run_id(self._redis)
+        role, *_more = await self._redis.execute_command("ROLE")
         if role != b"master":
             await self._redis.connection_pool.disconnect()
             raise ReadOnlyError(f"its role is {role.decode()}")
-        return str((await self._redis.info("server"))["run_id"]).encode()
+        return await run_id(self._redis)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from redis.exceptions import ResponseError
 
-from headstart.keys import MODES, modes_key
+from headstart.keys import MODES, modes_key, modes_owner
 from headstart.thresholds.modes import Mode, known_mode, most_restrictive
 from sinks.connections import redis_client
+from sinks.redis.masters import is_cluster, modes_patterns
 from sinks.redis.modes_marker import without_marker
 
 
@@ -45,7 +45,8 @@ async def served_modes(
     async with redis_client(redis_url) as client:
         found = [each async for each in _modes_in(client, MODES, None) if each.field == "*"]
         if tenant is not None:
-            theirs = _modes_in(client, modes_key(tenant), tenant)
+            key = modes_key(tenant, clustered=is_cluster(client))
+            theirs = _modes_in(client, key, tenant)
             found += [each async for each in theirs if each.field in fields]
     return found
 
@@ -54,7 +55,8 @@ async def served_agents(redis_url: str, tenant: str) -> set[str]:
     """Return the agents of a tenant that have a mode. Raises `RedisUnreachable`."""
     prefix = "agent/"
     async with redis_client(redis_url) as client:
-        modes = [each async for each in _modes_in(client, modes_key(tenant), tenant)]
+        key = modes_key(tenant, clustered=is_cluster(client))
+        modes = [each async for each in _modes_in(client, key, tenant)]
     return {each.field.removeprefix(prefix) for each in modes if each.field.startswith(prefix)}
 
 
@@ -71,10 +73,10 @@ async def unsound_modes(client: Any) -> list[ServedMode]:
 
 async def _every_mode(client: Any) -> list[ServedMode]:
     found = []
-    async for key in client.scan_iter(f"{MODES}*", count=500):
-        name = key.decode(errors="replace")
-        tenant = None if name == MODES else unquote(name.removeprefix(f"{MODES}:"))
-        found += [each async for each in _modes_in(client, key, tenant)]
+    for pattern in modes_patterns(client):
+        async for key in client.scan_iter(pattern, count=500):
+            tenant = modes_owner(key.decode(errors="replace"))
+            found += [each async for each in _modes_in(client, key, tenant)]
     return sorted(found, key=lambda each: (each.tenant or "", each.field))
 
 

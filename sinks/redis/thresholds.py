@@ -19,6 +19,7 @@ from redis.exceptions import NoScriptError
 from headstart.keys import redis_key
 from sinks.connections import RedisUnreachable, connect_redis, reporting_redis_errors
 from sinks.redis.lua import script
+from sinks.redis.masters import by_slot, is_cluster
 from topics.schema.json_schema import PublishedThreshold
 
 MAX_CALL: Final = 100
@@ -93,10 +94,12 @@ class ThresholdPublisher:
     async def publish(self, batch: Sequence[PublishedThreshold]) -> int:
         """Publish `batch` in one round trip; return how many fields were written.
 
+        On a cluster that is one round trip per master, all at the same time.
+
         Raises `RedisUnreachable`; part of the batch may be written then, and repeating the call is
         harmless.
         """
-        calls = _calls(batch)
+        calls = _calls(batch, clustered=is_cluster(self._redis))
         if not calls:
             return 0
         with reporting_redis_errors(self._url):
@@ -120,18 +123,30 @@ class ThresholdPublisher:
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for each in gone:
                     key = redis_key(each.tenant, each.workflow_type)
-                    pipeline.eval(_DELETE_IF_UNCHANGED, 1, key, each.path, encode_value(each))
+                    pipeline.execute_command(
+                        "EVAL", _DELETE_IF_UNCHANGED, 1, key, each.path, encode_value(each)
+                    )
                 await pipeline.execute()
 
     async def _run(self, calls: Sequence[Call]) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipeline:
             for keys, packed in calls:
-                pipeline.evalsha(_SHA, len(keys), *keys, packed)
-            return await pipeline.execute(raise_on_error=False)
+                pipeline.execute_command("EVALSHA", _SHA, len(keys), *keys, packed)
+            found: list[Any] = await pipeline.execute(raise_on_error=False)
+        return found
 
 
-def _calls(batch: Sequence[PublishedThreshold]) -> list[Call]:
-    """Return the arguments of each script call; thresholds of a hash are grouped together."""
+def _calls(batch: Sequence[PublishedThreshold], *, clustered: bool = False) -> list[Call]:
+    """Return the arguments of each script call; thresholds of a hash are grouped together.
+
+    `clustered`: the hashes of a call are in one slot.
+    """
+    if clustered:
+        of_key: dict[str, list[PublishedThreshold]] = defaultdict(list)
+        for threshold in batch:
+            of_key[_key(threshold.tenant, threshold.workflow_type)].append(threshold)
+        in_slot = ([t for key in keys for t in of_key[key]] for keys in by_slot(of_key))
+        return [call for some in in_slot for call in _calls(some)]
     if len(batch) <= MAX_CALL:
         return [_call(batch)] if batch else []
     by_owner: dict[tuple[str, str], list[PublishedThreshold]] = defaultdict(list)

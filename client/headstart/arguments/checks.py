@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from headstart.connections.redis_urls import is_sentinel_url
+from headstart.connections.redis_urls import is_cluster_url, is_sentinel_url
 
 _HOST: Final = r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.%a-z]+\])"
 _BROKER: Final = re.compile(rf"\s*{_HOST}(?::([0-9]{{1,5}}))?\s*")
@@ -111,7 +111,7 @@ def redis_url(url: object) -> str:
 
 
 def _is_redis_url(url: str) -> bool:
-    if is_sentinel_url(url):
+    if is_sentinel_url(url) or is_cluster_url(url):
         return _can_connect(url)
     try:
         parts = urlsplit(url)
@@ -132,9 +132,11 @@ def _can_connect(url: str) -> bool:
     import redis
 
     from headstart.connections.redis_clients import connect
+    from headstart.connections.redis_nodes import Nodes
 
     try:
-        connect(url).connection_pool.make_connection()
+        client = Nodes(url).at(("localhost", 1)) if is_cluster_url(url) else connect(url)
+        client.connection_pool.make_connection()
     except (ValueError, TypeError, redis.RedisError):
         return False
     return True

@@ -1,4 +1,4 @@
-"""Makes Redis clients from URLs: of one server, or of the primary that Sentinels name.
+"""Makes Redis clients from URLs: of one server, of a cluster, or of the primary of Sentinels.
 
 A client asks the Sentinels whenever it connects, and so finds a new primary. Forms of URLs:
 `headstart.connections.redis_urls`.
@@ -6,7 +6,6 @@ A client asks the Sentinels whenever it connects, and so finds a new primary. Fo
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final, NamedTuple
 
 from redis import Redis, sentinel
@@ -15,14 +14,21 @@ from redis.asyncio import sentinel as async_sentinel
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
+from redis.exceptions import RedisClusterException, RedisError
 from redis.retry import Retry
 
-from headstart.connections.redis_urls import SENTINEL_URL, is_sentinel_url
+from headstart.connections.redis_clusters import connect_cluster, connect_cluster_async
+from headstart.connections.redis_urls import (
+    SENTINEL_URL,
+    hosts_in,
+    is_cluster_url,
+    is_sentinel_url,
+)
+
+REDIS_ERRORS: Final = (RedisError, RedisClusterException, OSError)
+"""What a command raises if Redis refuses it or does not respond."""
 
 SENTINEL_PORT: Final = 26379
-_HOST: Final = re.compile(
-    r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:\s]+))(?::(?P<port>[0-9]{1,5}))?"
-)
 _OF_SENTINELS: Final = ("sentinel_username", "sentinel_password")
 
 
@@ -49,8 +55,8 @@ class SentinelAddress(NamedTuple):
 def sentinel_address(url: str) -> SentinelAddress:
     """Return the parts of a Sentinel URL. Raises `ValueError`, without repeating the URL."""
     found = SENTINEL_URL.fullmatch(url)
-    hosts = [_HOST.fullmatch(each) for each in found["hosts"].split(",")] if found else []
-    if found is None or not all(hosts):
+    sentinels = hosts_in(found["hosts"], SENTINEL_PORT) if found else None
+    if found is None or sentinels is None:
         raise ValueError("not redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE")
     login = f"{found['login']}@" if found["login"] else ""
     query = f"?{found['query']}" if found["query"] else ""
@@ -64,19 +70,17 @@ def sentinel_address(url: str) -> SentinelAddress:
     of_sentinels = {
         key.removeprefix("sentinel_"): options.pop(key) for key in _OF_SENTINELS if key in options
     }
-    sentinels = [
-        (each["six"] or each["host"], int(each["port"] or SENTINEL_PORT)) for each in hosts if each
-    ]
-    if not all(0 < port < 65_536 for _host, port in sentinels):
-        raise ValueError("a port is not from 1 to 65535")
     return SentinelAddress(sentinels, found["name"], options, of_sentinels)
 
 
-def connect(url: str, *, single_connection_client: bool = False, **options: Any) -> Redis:
+def connect(url: str, *, single_connection_client: bool = False, **options: Any) -> Any:
     """Return a client that connects on its first command. `options`: redis-py's, of connections.
 
-    Raises `ValueError` or `TypeError` if the URL cannot be used.
+    That of a cluster connects at once, and raises one of `REDIS_ERRORS` if no node responds. Raises
+    `ValueError` or `TypeError` if the URL cannot be used.
     """
+    if is_cluster_url(url):
+        return connect_cluster(url, **options)
     if not is_sentinel_url(url):
         return Redis.from_url(url, single_connection_client=single_connection_client, **options)
     pool = _pool(url, options, sentinel.Sentinel, _Pool, Retry(NoBackoff(), 0))
@@ -85,8 +89,10 @@ def connect(url: str, *, single_connection_client: bool = False, **options: Any)
     return client
 
 
-def connect_async(url: str, **options: Any) -> AsyncRedis:
-    """Return an asyncio client; see `connect`."""
+def connect_async(url: str, **options: Any) -> Any:
+    """Return an asyncio client, which connects on its first command; see `connect`."""
+    if is_cluster_url(url):
+        return connect_cluster_async(url, **options)
     if not is_sentinel_url(url):
         return AsyncRedis.from_url(url, **options)
     retry = AsyncRetry(NoBackoff(), 0)

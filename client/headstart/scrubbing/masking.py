@@ -26,7 +26,7 @@ _ASSIGNED: Final = re.compile(
 )
 _FORMS: Final = (_IN_URL, _BEFORE_HOST, _IN_QUERY, _ASSIGNED)
 _ADDRESS: Final = re.compile(
-    r"\s*(?:(?:rediss?(?:\+sentinel)?|unix|postgres(?:ql)?)://\S*|[\w.\-]+:\d+(?:/\w*)?"
+    r"\s*(?:(?:rediss?(?:\+(?:sentinel|cluster))?|unix|postgres(?:ql)?)://\S*|[\w.\-]+:\d+(?:/\w*)?"
     r"|(?:\w+\s*=\s*(?:'(?:[^'\\]|\\.)*'|[^\s']+)(?:\s+|$))+)\s*",
     re.IGNORECASE,
 )

@@ -18,7 +18,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headstart.connections.redis_clients import connect
+from headstart.connections.redis_clients import REDIS_ERRORS, connect
 from headstart.keys import model_key
 from headstart.thresholds.base_reader import redis_address
 
@@ -107,7 +107,7 @@ class SnapshotMirror:
                 for each in list(self._models.values()):
                     self._look_safely(each)
                 pause_s, self._away = self._poll_s, False
-            except (redis.RedisError, OSError, ValueError) as error:
+            except (*REDIS_ERRORS, ValueError) as error:
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
                 self._note_away(error)
             self._changed.wait(pause_s)

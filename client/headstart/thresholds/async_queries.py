@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import redis
 
+from headstart.connections.redis_nodes import AsyncNodes
 from headstart.thresholds.modes import ModeQuery
 from headstart.thresholds.queries import (
     PendingQuery,
@@ -145,13 +146,26 @@ class AsyncQueryClient:
                 attempt += 1
 
     async def _execute(self, queries: list[Query], asked_at: float) -> list[Reply]:
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            counts = [_add_commands(query, pipeline) for query in queries]
-            answers = iter(await pipeline.execute(raise_on_error=False))
+        if isinstance(self._redis, AsyncNodes):
+            counts = [len(query.commands) for query in queries]
+            answers = iter(await self._of_nodes(queries))
+        else:
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                counts = [_add_commands(query, pipeline) for query in queries]
+                answers = iter(await pipeline.execute(raise_on_error=False))
         return [
             read_reply(query, list(islice(answers, count)), asked_at)
             for query, count in zip(queries, counts, strict=True)
         ]
+
+    async def _of_nodes(self, queries: list[Query]) -> list[Any]:
+        """Return the answers of a cluster; raise a timeout if no node responds in time."""
+        answers: list[Any] = await self._redis.answers(
+            [command for query in queries for command in query.commands]
+        )
+        if all(isinstance(each, redis.TimeoutError) for each in answers):
+            raise answers[0]
+        return answers
 
     def _answer_waiting(self) -> None:
         """Answer all waiting queries as not sent."""

@@ -21,7 +21,13 @@ from headstart.arguments import checks
 from headstart.arguments.checks import InvalidArgument, function, identifier, number, refuse_unknown
 from headstart.arguments.names import misnamed, refuse_nested
 from headstart.arguments.options import names_in
-from headstart.connections.redis_urls import SCHEMES, is_sentinel_url, sentinel_servers
+from headstart.connections.redis_urls import (
+    SCHEMES,
+    cluster_servers,
+    is_cluster_url,
+    is_sentinel_url,
+    sentinel_servers,
+)
 from headstart.events.schema import MAX_IDENTIFIER
 from headstart.keys import DEFAULT_LEVELS, level_value
 from headstart.scrubbing.masking import masked, needs_encoding
@@ -57,6 +63,7 @@ class BaseReader:
 
     _known: frozenset[str]
     _connect: ClassVar[Callable[..., Any]]
+    _nodes: ClassVar[Callable[..., Any]]
     _retry: ClassVar[type[Retry] | type[AsyncRetry]]
 
     def __init__(
@@ -101,7 +108,10 @@ class BaseReader:
             counts=self._counts,
         )
         self._lookup = self._cache.lookup
-        self._modes = ModeCache(limit=self._limit, staleness_s=self._staleness_s, clock=self._clock)
+        self._modes = ModeCache(
+            limit=self._limit, staleness_s=self._staleness_s, clock=self._clock,
+            clustered=is_cluster_url(self._url),
+        )  # fmt: skip
         self._subscriber: UpdateSubscriber | None = None
 
     def _given(self, context: Context | None, fields: dict[str, object]) -> Context:
@@ -193,7 +203,7 @@ class BaseReader:
     def _client_factory(self, **options: Any) -> Callable[[], Any]:
         """Return a factory of redis-py clients that holds no reference to this reader."""
         return partial(
-            self._connect,
+            self._nodes if is_cluster_url(self._url) else self._connect,
             self._url,
             socket_timeout=self._timeout_s,
             socket_connect_timeout=self._timeout_s,
@@ -332,6 +342,8 @@ def redis_address(url: str) -> str:
         return masked(url)
     if is_sentinel_url(url):
         return sentinel_servers(url) or _NO_URL
+    if is_cluster_url(url):
+        return cluster_servers(url) or _NO_URL
     try:
         parts = urlsplit(url)
         server = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"

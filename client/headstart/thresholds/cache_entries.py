@@ -178,6 +178,11 @@ class CacheQuery(NamedTuple):
     announcements: int = 0
 
     @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """The command that queries the fields, word by word."""
+        return (("HMGET", self.key, *self.fields),)
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """The context's paths, fine to coarse."""
         return self.fields[:-2]

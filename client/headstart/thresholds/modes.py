@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from redis.exceptions import (
+    AskError,
     BusyLoadingError,
-    ClusterDownError,
+    ClusterError,
     ReadOnlyError,
+    TimeoutError,
     TryAgainError,
 )
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from headstart.keys import MODES, PUBLISHED, PUBLISHING, modes_key
 from headstart.thresholds.cache_entries import SubscriptionHeartbeat
@@ -35,8 +38,11 @@ UNKNOWN_MODE: Final[Mode] = "observe"
 
 _LOG = logging.getLogger("headstart.thresholds")
 
-_NOT_READY: Final = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
-"""Errors of a server that is not ready: treated as if Redis did not respond."""
+_NOT_READY: Final = (
+    AskError, BusyLoadingError, ClusterError, ReadOnlyError, TryAgainError,
+    RedisConnectionError, TimeoutError, OSError,
+)  # fmt: skip
+"""Errors of a server that is not ready, or that does not respond."""
 
 
 def mode_from_environment() -> Mode:
@@ -95,6 +101,11 @@ class ModeQuery(NamedTuple):
         """
         return pipeline.hmget(MODES, "*", PUBLISHED).hmget(self.key, self.fields)
 
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """The same two commands, word by word."""
+        return ("HMGET", MODES, "*", PUBLISHED), ("HMGET", self.key, *self.fields)
+
     @staticmethod
     def published(values: Sequence[Any]) -> bool:
         """Return whether all modes were published to the Redis that responded.
@@ -137,7 +148,16 @@ class _CachedMode(NamedTuple):
 class ModeCache:
     """The modes of the `limit` tenants and agents that were used last."""
 
-    def __init__(self, *, limit: int, staleness_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int,
+        staleness_s: float,
+        clock: Callable[[], float],
+        clustered: bool = False,
+    ) -> None:
+        """`clustered`: of Redis Cluster, whose keys of modes are others."""
+        self._clustered = clustered
         self._limit, self._staleness_s, self._clock = limit, staleness_s, clock
         self._known: OrderedDict[tuple[str, str | None], _CachedMode] = OrderedDict()
         self._heartbeat: SubscriptionHeartbeat | None = None
@@ -159,7 +179,8 @@ class ModeCache:
         """Return the query for a tenant's mode, and its agent's if one is given."""
         fields = ("*",) if agent is None else ("*", f"agent/{agent}")
         state = self._heartbeat, self._announcements
-        return ModeQuery((tenant, agent), modes_key(tenant), fields, *state)
+        key = modes_key(tenant, clustered=self._clustered)
+        return ModeQuery((tenant, agent), key, fields, *state)
 
     def store_response(self, query: ModeQuery, values: Sequence[Any], asked_at: float) -> Mode:
         """Cache the responses to a query sent at `asked_at`, and return the mode.

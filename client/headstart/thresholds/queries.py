@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import redis
 
+from headstart.connections.redis_nodes import Nodes
 from headstart.thresholds.cache_entries import CacheQuery
 from headstart.thresholds.modes import ModeQuery
 
@@ -79,7 +80,7 @@ class _Pending(PendingQuery):
 
 
 class QueryClient:
-    """Queries for threads. `connect` returns a redis-py client with one connection."""
+    """Queries for threads. `connect` returns a redis-py client with one connection, or `Nodes`."""
 
     def __init__(
         self,
@@ -144,7 +145,9 @@ class QueryClient:
         try:
             client = self._client()
             try:
-                if isinstance(query, ModeQuery):
+                if isinstance(client, Nodes):
+                    answers = _answers_of(client, query)
+                elif isinstance(query, ModeQuery):
                     pipeline = client.pipeline(transaction=False)
                     answers = query.add_to(pipeline).execute(raise_on_error=False)
                 else:  # a pipeline would cost a tenth of the round trip more
@@ -170,3 +173,12 @@ class QueryClient:
         clients, self._clients, self._idle = self._clients, [], []
         for client in clients:
             client.close()
+
+
+def _answers_of(nodes: Nodes, query: Query) -> list[Any]:
+    """Return the responses to a query; raise if a node does not respond, as one server would."""
+    answers = nodes.answers(query.commands)
+    for each in answers:
+        if isinstance(each, Exception) and not isinstance(each, redis.ResponseError):
+            raise each
+    return answers

@@ -17,6 +17,8 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.retry import Retry
 
 from headstart.connections.redis_clients import connect, connect_async
+from headstart.connections.redis_nodes import AsyncNodes, Nodes
+from headstart.connections.redis_urls import is_cluster_url
 from headstart.thresholds.async_queries import AsyncQueryClient
 from headstart.thresholds.base_reader import PAUSE_S, BaseReader, Context, redis_address
 from headstart.thresholds.cache_entries import CacheQuery
@@ -51,8 +53,8 @@ class Thresholds(BaseReader):
             start_early = confidence >= answer.speculate
 
     Args:
-        redis_url: `redis://`, `rediss://` or `unix://` URL, or `redis+sentinel://` (see
-            `headstart.connections.redis_urls`).
+        redis_url: `redis://`, `rediss://` or `unix://` URL, `redis+sentinel://` or
+            `redis+cluster://` (see `headstart.connections.redis_urls`).
         levels: Keys that refine a workflow type, coarse to fine; the same as in the service
             (default `("domain", "user_id")`).
         timeout_s: Seconds that each wait for Redis may take (default 0.05).
@@ -66,6 +68,7 @@ class Thresholds(BaseReader):
     """
 
     _connect = staticmethod(connect)
+    _nodes = Nodes
     _retry = Retry
 
     def __init__(self, redis_url: str, **options: Any) -> None:
@@ -74,9 +77,8 @@ class Thresholds(BaseReader):
         _readers.add(self)
 
     def _start(self) -> None:
-        self._query_client = QueryClient(
-            self._client_factory(single_connection_client=True), **self._asking
-        )
+        one = {} if is_cluster_url(self._url) else {"single_connection_client": True}
+        self._query_client = QueryClient(self._client_factory(**one), **self._asking)
         self._starting = threading.Lock()
         self._thread: SubscriberThread | None = None
 
@@ -165,6 +167,7 @@ class AsyncThresholds(BaseReader):
     """
 
     _connect = staticmethod(connect_async)
+    _nodes = AsyncNodes
     _retry = AsyncRetry
 
     def __init__(self, redis_url: str, **options: Any) -> None:

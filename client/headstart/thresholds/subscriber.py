@@ -2,8 +2,8 @@
 
 One coroutine: a task of the asyncio reader's loop, or alone in a thread of the threaded reader. It
 subscribes to the cached hashes, queries each once its subscription is confirmed, and pings: what
-was announced before a ping has arrived when the pong has. A lost connection is reopened for as long
-as the reader lives.
+was announced before a ping has arrived when the pong has. Of a cluster it does so at every master
+(`headstart.thresholds.feeds`). A lost connection is reopened for as long as the reader lives.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from headstart.connections.redis_clients import connect_async
+from headstart.connections.redis_clients import REDIS_ERRORS
 from headstart.keys import MODES
 from headstart.thresholds.cache import ThresholdCache
 from headstart.thresholds.cache_entries import CacheQuery, SubscriptionHeartbeat
+from headstart.thresholds.feeds import Feed, new_feed
 from headstart.thresholds.modes import ModeCache, ModeQuery
 
 RETRY_S: Final = 0.25
@@ -70,7 +69,7 @@ class UpdateSubscriber:
         while not _is_cancelled():
             try:
                 await self._follow()
-            except (redis.RedisError, OSError) as error:
+            except REDIS_ERRORS as error:
                 if not self._outage_logged:
                     _LOG.info("no connection to Redis at %s (%s); retrying", self._address, error)
                 self._outage_logged = True
@@ -82,47 +81,40 @@ class UpdateSubscriber:
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self) -> None:
-        """Connect and subscribe; raise the error that ends the connection."""
-        client: Any = connect_async(
-            self._url,
-            protocol=2,
-            # `asyncio.timeout` bounds every wait here: with its own timeout redis-py uses
-            # `asyncio.wait_for`, which swallows cancellations in Python 3.11.
-            socket_timeout=None,
-            socket_connect_timeout=None,
-            retry=Retry(NoBackoff(), 0),
-        )
-        connection = client.connection_pool.make_connection()
+        """Connect and subscribe; raise the error that ends a connection."""
+        feed = new_feed(self._url)
         try:
             begun = self._cache.clock()
             async with asyncio.timeout(self._silence_s):
-                await connection.connect()
+                links = [_Link(each, begun) for each in await feed.open()]
             heartbeat = SubscriptionHeartbeat(begun)
             self._subscribed = asyncio.Queue()
             self._cache.connected(heartbeat)
             self._cache.counts.connections += 1
             self._outage_logged = False
-            await self._send(connection, "SUBSCRIBE", MODES)
+            for link in links:
+                await self._send(link, "SUBSCRIBE", MODES)
             await _run_until_first_ends(
-                self._receive(connection, heartbeat),
-                self._ping_and_subscribe(connection, heartbeat),
-                self._refresh(client),
+                *(self._receive(link, links, heartbeat) for link in links),
+                self._ping_and_subscribe(feed, links, heartbeat),
+                self._refresh(feed),
             )
         finally:
-            with contextlib.suppress(redis.RedisError, OSError):
-                await connection.disconnect(nowait=True)
-                await client.aclose()
+            with contextlib.suppress(*REDIS_ERRORS):
+                await feed.close()
 
-    async def _send(self, connection: Any, *command: str) -> None:
+    async def _send(self, link: _Link, *command: str) -> None:
         """Send a command whose response `_receive` reads."""
         async with asyncio.timeout(self._silence_s):
-            await connection.send_command(*command)
+            await link.connection.send_command(*command)
 
-    async def _receive(self, connection: Any, heartbeat: SubscriptionHeartbeat) -> None:
-        """Handle announcements, pongs and confirmed subscriptions."""
+    async def _receive(
+        self, link: _Link, links: Sequence[_Link], heartbeat: SubscriptionHeartbeat
+    ) -> None:
+        """Handle announcements, pongs and confirmed subscriptions of one connection."""
         while True:
             # No timer per announcement: `_ping_and_subscribe` notices a missing pong.
-            match await connection.read_response(disable_decoding=True, timeout=math.inf):
+            match await link.connection.read_response(disable_decoding=True, timeout=math.inf):
                 case [b"message", channel, payload]:
                     if channel == MODES.encode():
                         self._modes.apply_announcement()
@@ -130,25 +122,27 @@ class UpdateSubscriber:
                     else:
                         self._cache.apply_announcement(channel.decode(), payload)
                 case [b"pong", sent]:
-                    heartbeat.confirmed_at = float(sent)
+                    link.confirmed_at = float(sent)
+                    heartbeat.confirmed_at = min(each.known_at for each in links)
                 case [b"subscribe", channel, _count]:
                     if channel == MODES.encode():
-                        self._modes.confirm_subscription(heartbeat)
-                        self._subscribed.put_nowait(MODES)
+                        link.announces_modes = True
+                        if all(each.announces_modes for each in links):
+                            self._modes.confirm_subscription(heartbeat)
+                            self._subscribed.put_nowait(MODES)
                     elif self._cache.confirm_subscription(key := channel.decode()):
                         self._subscribed.put_nowait(key)
                 case _:
                     pass  # unsubscribed
 
-    async def _ping_and_subscribe(self, connection: Any, heartbeat: SubscriptionHeartbeat) -> None:
+    async def _ping_and_subscribe(
+        self, feed: Feed, links: Sequence[_Link], heartbeat: SubscriptionHeartbeat
+    ) -> None:
         """Send pings and subscriptions. Raises `redis.TimeoutError` if no pong arrives."""
         loop = asyncio.get_running_loop()
         ping_at, modes_at = loop.time(), loop.time() + MODES_S
         while not _is_cancelled():
-            subscribe, unsubscribe = self._cache.take_subscription_changes()
-            for command, keys in (("SUBSCRIBE", subscribe), ("UNSUBSCRIBE", unsubscribe)):
-                for some in _channel_batches(keys):
-                    await self._send(connection, command, *some)
+            await self._subscribe(feed, links)
             if loop.time() >= modes_at:
                 modes_at = loop.time() + MODES_S
                 self._subscribed.put_nowait(MODES)
@@ -156,13 +150,36 @@ class UpdateSubscriber:
                 if self._cache.clock() - heartbeat.confirmed_at > self._silence_s:
                     raise redis.TimeoutError(f"no response for {self._silence_s:.1f} s")
                 ping_at = loop.time() + self._ping_s
-                await self._send(connection, "PING", repr(self._cache.clock()))
+                await self._ping(feed, links, heartbeat)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(ping_at):
                     await self._wake.wait()
             self._wake.clear()
 
-    async def _refresh(self, client: Any) -> None:
+    async def _subscribe(self, feed: Feed, links: Sequence[_Link]) -> None:
+        """Send the changes of subscriptions, each to the server of its hash."""
+        changes = zip(
+            ("SUBSCRIBE", "UNSUBSCRIBE"), self._cache.take_subscription_changes(), strict=True
+        )
+        for command, keys in changes:
+            for place, link in enumerate(links):
+                for some in _channel_batches([key for key in keys if feed.place(key) == place]):
+                    await self._send(link, command, *some)
+
+    async def _ping(
+        self, feed: Feed, links: Sequence[_Link], heartbeat: SubscriptionHeartbeat
+    ) -> None:
+        """Send a ping on every connection, and check that each still announces the same hashes."""
+        sent = self._cache.clock()
+        for link in links:
+            await self._send(link, "PING", repr(sent))
+        async with asyncio.timeout(self._silence_s):
+            await feed.check()
+        for link in links:
+            link.checked_at = sent
+        heartbeat.confirmed_at = min(each.known_at for each in links)
+
+    async def _refresh(self, feed: Feed) -> None:
         """Query hashes that have just been subscribed to, and modes that have changed."""
         while not _is_cancelled():
             keys = {await self._subscribed.get()}
@@ -170,32 +187,43 @@ class UpdateSubscriber:
                 keys.add(self._subscribed.get_nowait())
             if MODES in keys:
                 keys.discard(MODES)
-                await self._refresh_modes(client)
+                await self._refresh_modes(feed)
             queries = [q for key in keys if (q := self._cache.build_refresh_query(key)) is not None]
             for some in _query_batches(queries):
-                async with (
-                    asyncio.timeout(self._silence_s),
-                    client.pipeline(transaction=False) as pipeline,
-                ):
-                    for query in some:
-                        pipeline.hmget(query.key, query.fields)
-                    answers = await pipeline.execute(raise_on_error=False)
+                answers = await self._ask(feed, some)
                 for query, values in zip(some, answers, strict=True):
                     if not isinstance(values, Exception):  # else `get` queries, and logs the error
                         self._cache.store_refresh(query, values)
 
-    async def _refresh_modes(self, client: Any) -> None:
+    async def _refresh_modes(self, feed: Feed) -> None:
         for some in _query_batches(self._modes.build_refresh_queries()):
             asked_at = self._cache.clock()
-            async with (
-                asyncio.timeout(self._silence_s),
-                client.pipeline(transaction=False) as pipeline,
-            ):
-                for query in some:
-                    query.add_to(pipeline)
-                answers = await pipeline.execute(raise_on_error=False)
+            answers = await self._ask(feed, some)
             for index, query in enumerate(some):
                 self._modes.store_response(query, answers[2 * index : 2 * index + 2], asked_at)
+
+    async def _ask(self, feed: Feed, queries: Sequence[CacheQuery | ModeQuery]) -> list[Any]:
+        async with asyncio.timeout(self._silence_s):
+            return await feed.answers([each for query in queries for each in query.commands])
+
+
+class _Link:
+    """One connection. `confirmed_at`: what it announced before this moment has arrived.
+
+    `checked_at`: until then, what it announces was announced nowhere else. Monotonic seconds.
+    """
+
+    __slots__ = ("announces_modes", "checked_at", "confirmed_at", "connection")
+
+    def __init__(self, connection: Any, begun: float) -> None:
+        self.connection = connection
+        self.confirmed_at = self.checked_at = begun
+        self.announces_modes = False
+
+    @property
+    def known_at(self) -> float:
+        """The earlier of both."""
+        return min(self.confirmed_at, self.checked_at)
 
 
 class SubscriberThread(threading.Thread):

@@ -1,0 +1,100 @@
+"""Commands to every master of a Redis Cluster, or to the one server."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final
+
+from redis.asyncio.cluster import RedisCluster
+from redis.crc import key_slot
+from redis.exceptions import ReadOnlyError
+
+from headstart.keys import MODES_KEYS
+
+_OWN_RUN_ID: Final = "return redis.call('INFO', 'server')"
+
+
+def is_cluster(client: Any) -> bool:
+    """Return whether a client is one of a cluster."""
+    return isinstance(client, RedisCluster)
+
+
+def by_slot(keys: Iterable[str]) -> list[list[str]]:
+    """Return the keys by their slots: a script can only use keys of one slot on a cluster."""
+    found: dict[int, list[str]] = {}
+    for key in keys:
+        found.setdefault(key_slot(key.encode()), []).append(key)
+    return list(found.values())
+
+
+def modes_patterns(client: Any) -> Sequence[str]:
+    """Return the patterns of the hashes of modes."""
+    return MODES_KEYS if is_cluster(client) else MODES_KEYS[:1]
+
+
+async def scan_batches(
+    client: Any, pattern: str, *, count: int = 500
+) -> AsyncIterator[list[bytes]]:
+    """Yield the keys of each SCAN, perhaps more than once, of one master after the other.
+
+    A key whose slot is moved meanwhile may be missing.
+    """
+    for node in await _nodes(client):
+        cursor = 0
+        while True:
+            found, keys = await client.scan(cursor, match=pattern, count=count, **_at(node))
+            yield keys
+            cursor = found if node is None else found[node.name]
+            if not cursor:
+                break
+
+
+async def infos(client: Any) -> dict[str, dict[str, Any]]:
+    """Return what INFO has about each master, by `host:port`; "" for the one server."""
+    return {
+        "" if node is None else node.name: await client.info(**_at(node))
+        for node in await _nodes(client)
+    }
+
+
+async def times(client: Any) -> list[tuple[int, int]]:
+    """Return the time of each master: Unix seconds, and microseconds."""
+    found = []
+    for node in await _nodes(client):
+        answer = await client.time(**_at(node))
+        found += list(answer.values()) if isinstance(answer, dict) else [answer]
+    return found
+
+
+async def run_id(client: Any, key: str | None = None) -> bytes:
+    """Return the run id of the server, on a cluster that of the master of `key`.
+
+    Without a key one that stands for all masters: it changes if any of them starts again, or a
+    replica takes over. Raises `ReadOnlyError` if a server is a replica.
+    """
+    if not is_cluster(client):
+        return str((await client.info("server"))["run_id"]).encode()
+    if key is not None:  # by a script, which is redirected to where the key is
+        text: bytes = await client.eval(_OWN_RUN_ID, 1, key)
+        return text.partition(b"run_id:")[2].split()[0]
+    found = []
+    for info in (await infos(client)).values():
+        if info["role"] != "master":
+            raise ReadOnlyError("a master has become a replica")
+        found.append(str(info["run_id"]))
+    together = ",".join(sorted(found)).encode()
+    return hashlib.sha1(together, usedforsecurity=False).hexdigest().encode()
+
+
+async def _nodes(client: Any) -> list[Any]:
+    """Return the masters, asked for now; [None] for one server."""
+    if not is_cluster(client):
+        return [None]
+    await client.initialize()
+    await client.nodes_manager.initialize()
+    return sorted(client.get_primaries(), key=lambda node: str(node.name))
+
+
+def _at(node: Any) -> dict[str, Any]:
+    return {} if node is None else {"target_nodes": node}

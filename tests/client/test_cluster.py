@@ -1,0 +1,392 @@
+"""Readers of a Redis Cluster: right answers, or answers marked as stale, whatever moves or dies."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from headstart.connections.redis_clusters import cluster_address
+from headstart.connections.redis_nodes import SlotMap
+from headstart.keys import MODES, PUBLISHED, modes_key, redis_key
+from headstart.thresholds.feeds import node_state
+from headstart.thresholds.modes import Mode
+from headstart.thresholds.reader import AsyncThresholds, Threshold, Thresholds, redis_address
+from sinks.redis.thresholds import ThresholdPublisher
+from tests.clusters import Cluster
+from tests.patience import until
+from topics.schema.json_schema import PublishedThreshold
+
+PATIENT_S = 30.0
+STALENESS_S = 1.0
+
+
+def threshold(path: str, offset: int, tenant: str = "default") -> PublishedThreshold:
+    workflow_type = path.partition("/")[0].removeprefix("workflow_type=")
+    return PublishedThreshold(
+        tenant=tenant, workflow_type=workflow_type, path=path, speculate=0.6, suggest=0.5,
+        epoch=1, offset=offset, outcomes=3, learner="hops", at=1, deleted=False,
+    )  # fmt: skip
+
+
+def publish(url: str, *learned: PublishedThreshold) -> None:
+    async def send() -> None:
+        async with ThresholdPublisher(url, timeout_s=PATIENT_S) as publisher:
+            await publisher.publish(learned)
+
+    asyncio.run(send())
+
+
+def types_of_masters(cluster: Cluster) -> list[str]:
+    """Return one workflow type on each master."""
+    found: dict[int, str] = {}
+    for number in range(100):
+        name = f"type{number}"
+        found.setdefault(cluster.owner(redis_key("default", name)).port, name)
+    assert len(found) == 3
+    return list(found.values())
+
+
+def queries(cluster: Cluster) -> int:
+    """Return how many HMGET the masters have answered."""
+    counts = (each.client.info("commandstats") for each in cluster.running_masters())
+    return sum(each.get("cmdstat_hmget", {}).get("calls", 0) for each in counts)
+
+
+class Published:
+    """Publishes ever newer versions of one context, and knows when each was complete."""
+
+    def __init__(self, url: str, path: str) -> None:
+        self._url, self._path = url, path
+        self.moments: list[float] = []
+        """When the version of each offset, from 1, was published."""
+        self._stopped = threading.Event()
+        self.failures = 0
+
+    async def _send(self, pause: threading.Lock) -> None:
+        async with ThresholdPublisher(self._url, timeout_s=PATIENT_S) as publisher:
+            while not self._stopped.is_set():
+                with pause:
+                    try:
+                        await publisher.publish([threshold(self._path, len(self.moments) + 1)])
+                        self.moments.append(time.monotonic())
+                    except ConnectionError:
+                        self.failures += 1
+                await asyncio.sleep(0.01)
+
+    @contextmanager
+    def going_on(self) -> Iterator[threading.Lock]:
+        """Publish within the block; none while the lock is held."""
+        pause = threading.Lock()
+        thread = threading.Thread(target=lambda: asyncio.run(self._send(pause)))
+        thread.start()
+        try:
+            yield pause
+        finally:
+            self._stopped.set()
+            thread.join(PATIENT_S)
+
+    def least(self, begun: float) -> int:
+        """Return the offset that an answer to a call at `begun` has at least, unless marked."""
+        return sum(each < begun - STALENESS_S for each in list(self.moments))
+
+
+class Reads:
+    """Answers to calls in a loop; each must be recent enough, or marked."""
+
+    def __init__(self, published: Published, get: Callable[[], Threshold]) -> None:
+        self._published, self._get = published, get
+        self.fresh = self.stale = 0
+        self.wrong: list[tuple[int, Threshold]] = []
+        self.newest = 0
+        self._stopped = threading.Event()
+
+    def one(self) -> Threshold:
+        """Read once, and judge the answer."""
+        least = self._published.least(time.monotonic())
+        answer = self._get()
+        offset = answer.version[1] if answer.version else 0
+        if answer.stale:
+            self.stale += 1
+        elif offset < least:
+            self.wrong.append((least, answer))
+        else:
+            self.fresh += 1
+            self.newest = max(self.newest, offset)
+        return answer
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self.one()
+            time.sleep(0.002)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Read within the block."""
+        thread = threading.Thread(target=self._run)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            thread.join(PATIENT_S)
+
+    def reach(self, offset: int) -> None:
+        """Wait for an answer of this version that is not stale."""
+        until(lambda: self.newest >= offset, seen=lambda: (self.newest, offset))
+
+
+@contextmanager
+def async_reader(url: str, **options: Any) -> Iterator[Callable[[], Threshold]]:
+    """Yield a call of an asyncio reader that runs in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def run(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENT_S)
+
+    async def new() -> AsyncThresholds:
+        return AsyncThresholds(url, **options)
+
+    reader = run(new())
+    try:
+        yield lambda: run(reader.get(workflow_type="refund"))
+    finally:
+        run(reader.close())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENT_S)
+        loop.close()
+
+
+@contextmanager
+def thread_reader(url: str, **options: Any) -> Iterator[Callable[[], Threshold]]:
+    """Yield a call of a reader of threads."""
+    with Thresholds(url, **options) as reader:
+        yield lambda: reader.get(workflow_type="refund")
+
+
+def test_every_level_in_one_round_trip(cluster: Cluster) -> None:
+    names = types_of_masters(cluster)
+    paths = [f"workflow_type={name}" for name in names]
+    finer = [f"{path}/domain=retail/user_id=u7" for path in paths]
+    publish(cluster.url, *(threshold(each, 1) for each in (*paths, *finer)))
+    with Thresholds(cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as reader:
+        before = queries(cluster)
+        for name, path in zip(names, finer, strict=True):
+            given = {"workflow_type": name, "domain": "retail"}
+            assert reader.get(given, user_id="u7").level == path
+            assert reader.get(given, user_id="another").level == f"workflow_type={name}"
+        assert queries(cluster) - before == 2 * len(names)
+
+    async def read() -> list[Threshold]:
+        async with AsyncThresholds(cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as other:
+            gets = (other.get(workflow_type=n, domain="retail", user_id="u7") for n in names)
+            return list(await asyncio.gather(*gets))
+
+    before = queries(cluster)
+    assert [each.level for each in asyncio.run(read())] == finer
+    assert queries(cluster) - before == len(names)
+
+
+def test_announcements_of_every_master_arrive(cluster: Cluster) -> None:
+    names = types_of_masters(cluster)
+    with Thresholds(cluster.url, staleness_s=PATIENT_S, timeout_s=PATIENT_S) as reader:
+        publish(cluster.url, *(threshold(f"workflow_type={name}", 1) for name in names))
+        for name in names:
+            assert reader.get(workflow_type=name).version == (1, 1)
+        publish(cluster.url, *(threshold(f"workflow_type={name}", 2) for name in names))
+        for name in names:
+            until(lambda: reader.get(workflow_type=name).version == (1, 2))  # noqa: B023
+
+
+def test_the_default_of_a_tenant_is_on_another_master(cluster: Cluster) -> None:
+    default = msgspec.structs.replace(threshold("default", 4), workflow_type="")
+    publish(cluster.url, default)
+    unknown = next(
+        name
+        for name in types_of_masters(cluster)
+        if cluster.owner(redis_key("default", name)) is not cluster.owner(redis_key("default", ""))
+    )
+    with Thresholds(cluster.url, timeout_s=PATIENT_S) as reader:
+        assert reader.get(workflow_type=unknown).version == (1, 4)
+
+
+@pytest.mark.parametrize("kind", [thread_reader, async_reader])
+def test_a_slot_that_moves_while_a_reader_reads(cluster: Cluster, kind: Any) -> None:
+    key = redis_key("default", "refund")
+    published = Published(cluster.url, "workflow_type=refund")
+    target = next(each for each in cluster.masters if each is not cluster.owner(key))
+    with (
+        kind(cluster.url, staleness_s=STALENESS_S, timeout_s=PATIENT_S) as get,
+        published.going_on(),
+    ):
+        reads = Reads(published, get)
+        with reads.going_on():
+            reads.reach(5)
+            cluster.begin_move(key, target)
+            reads.reach(len(published.moments) + 5)
+            cluster.move_keys(key, target)
+            reads.reach(len(published.moments) + 5)
+            cluster.end_move(key, target)
+            until(lambda: target.run("PUBSUB NUMSUB", key)[0][1] == 1)  # follows it there
+            reads.reach(len(published.moments) + 5)
+    assert cluster.owner(key) is target
+    assert not reads.wrong
+    assert not published.failures
+
+
+@pytest.mark.parametrize("kind", [thread_reader, async_reader])
+def test_a_master_that_dies_while_a_reader_reads(mortal_cluster: Cluster, kind: Any) -> None:
+    key = redis_key("default", "refund")
+    published = Published(mortal_cluster.url, "workflow_type=refund")
+    with (
+        kind(mortal_cluster.url, staleness_s=STALENESS_S, timeout_s=PATIENT_S) as get,
+        published.going_on() as pause,
+    ):
+        reads = Reads(published, get)
+        with reads.going_on():
+            reads.reach(5)
+            with pause:  # a write that no replica has would be lost
+                mortal_cluster.fail_over(key)
+            reads.reach(len(published.moments) + 5)
+    assert not reads.wrong
+
+
+def test_a_late_writer_overwrites_nothing_after_a_failover(mortal_cluster: Cluster) -> None:
+    key, path = redis_key("default", "refund"), "workflow_type=refund"
+    publish(mortal_cluster.url, threshold(path, 7))
+    replica = mortal_cluster.fail_over(key)
+    publish(mortal_cluster.url, threshold(path, 6))
+    assert b'"offset":7' in replica.client.hget(key, path)
+    publish(mortal_cluster.url, threshold(path, 8))
+    assert b'"offset":8' in replica.client.hget(key, path)
+
+
+def test_a_cluster_that_does_not_serve_gives_what_was_known(cluster: Cluster) -> None:
+    key = redis_key("default", "refund")
+    owner = cluster.owner(key)
+    publish(cluster.url, threshold("workflow_type=refund", 1))
+    with Thresholds(cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as reader:
+        assert not reader.get(workflow_type="refund").stale
+        slots = next(each for each in owner.run("CLUSTER SLOTS") if each[2][1] == owner.port)
+        owner.run("CLUSTER DELSLOTSRANGE", slots[0], slots[1])  # from now on: CLUSTERDOWN
+        answer = reader.get(workflow_type="refund")
+        assert (answer.stale, answer.version) == (True, (1, 1))
+        assert reader.get(workflow_type="refund", tenant="another").stale
+        owner.run("CLUSTER ADDSLOTSRANGE", slots[0], slots[1])
+        until(lambda: not reader.get(workflow_type="refund").stale)
+
+
+def test_a_master_that_hangs_gives_what_was_known(cluster: Cluster) -> None:
+    owner = cluster.owner(redis_key("default", "refund"))
+    publish(cluster.url, threshold("workflow_type=refund", 1))
+    with Thresholds(cluster.url, staleness_s=0.0, timeout_s=0.5) as reader:
+        until(lambda: not reader.get(workflow_type="refund").stale)
+        assert owner.process is not None
+        owner.process.send_signal(signal.SIGSTOP)
+        answer = reader.get(workflow_type="refund")
+        assert (answer.stale, answer.version) == (True, (1, 1))
+        owner.process.send_signal(signal.SIGCONT)
+        until(lambda: not reader.get(workflow_type="refund").stale)
+
+
+def test_no_node_answers_gives_the_default() -> None:
+    with Thresholds("redis+cluster://127.0.0.1:1,127.0.0.1:2") as reader:
+        answer = reader.get(workflow_type="refund")
+        assert (answer.stale, answer.version) == (True, None)
+        assert reader.mode("acme") == "observe"
+
+
+def test_modes_are_lost_together_with_their_marker(cluster: Cluster) -> None:
+    tenants = [f"tenant{number}" for number in range(20)]
+    owner = cluster.owner(MODES)
+    for tenant in tenants:
+        key = modes_key(tenant, clustered=True)
+        assert cluster.owner(key) is owner
+        owner.client.hset(key, "*", "act")
+    owner.client.hset(MODES, PUBLISHED, "a run id")
+    owner.client.hset(modes_key("off", clustered=True), "*", "off")
+
+    def modes(reader: Thresholds) -> tuple[Mode, Mode]:
+        return reader.mode(tenants[0]), reader.mode("off")
+
+    with Thresholds(cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as reader:
+        assert modes(reader) == ("act", "off")
+    owner.client.flushall()
+    with Thresholds(cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as reader:
+        assert modes(reader) == ("observe", "observe")
+
+
+def test_a_mode_is_announced_to_readers_of_every_master(cluster: Cluster) -> None:
+    owner = cluster.owner(MODES)
+    owner.client.hset(MODES, PUBLISHED, "a run id")
+    with Thresholds(cluster.url, staleness_s=PATIENT_S, timeout_s=PATIENT_S) as reader:
+        assert reader.mode("acme") == "act"
+        owner.client.hset(modes_key("acme", clustered=True), "*", "off")
+        owner.client.publish(MODES, "{}")
+        until(lambda: reader.mode("acme") == "off")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+cluster://",
+        "redis+cluster://localhost:0",
+        "redis+cluster://localhost:port",
+        "redis+cluster://localhost,",
+        "redis+cluster://localhost/1",
+        "redis+cluster://localhost/name",
+        "redis+cluster://localhost?no_such_option=1",
+        "redis+cluster://local host",
+    ],
+)
+@pytest.mark.parametrize("reader", [Thresholds, AsyncThresholds])
+def test_an_invalid_url_is_named(reader: Any, url: str) -> None:
+    with pytest.raises(ValueError, match=r"^redis_url: .*redis://127.0.0.1:6379/0"):
+        reader(url)
+
+
+def test_the_parts_of_a_url() -> None:
+    url = "rediss+cluster://me:p%40ss@[::1]:7000,other.example/0?ssl_ca_certs=/ca.crt"
+    found = cluster_address(url)
+    assert found.nodes == [("::1", 7000), ("other.example", 6379)]
+    assert found.options == {
+        "username": "me", "password": "p@ss", "ssl": True, "ssl_ca_certs": "/ca.crt"
+    }  # fmt: skip
+    assert redis_address(url) == "[::1]:7000,other.example"
+
+
+def test_a_node_that_knows_no_host_means_the_one_that_was_asked() -> None:
+    slots = SlotMap([("given", 1)])
+    slots.learn([[0, 16383, [b"", 7, b"id"], [None, 8, b"id"]]], ("given", 1))
+    assert slots.master("any") == ("given", 7)
+    assert slots.nodes == [("given", 1), ("given", 7), ("given", 8)]
+    slots.failed(("given", 1))
+    assert slots.nodes[-1] == ("given", 1)
+    assert not slots.known
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "migrations"),
+    [("fail", "myself,master", []), ("ok", "myself,slave", []), ("ok", "myself,master", [{}])],
+)
+def test_what_a_node_cannot_announce(state: str, flags: str, migrations: list[Any]) -> None:
+    own = {
+        "node_id": "a", "flags": "myself,master", "epoch": "3", "slots": [["0", "5"], ["9"]],
+        "migrations": [],
+    }  # fmt: skip
+    other = {**own, "node_id": "b", "flags": "master"}
+    sound = node_state({"cluster_state": "ok"}, {"b": other, "a": own})
+    assert sound == ("a", "3", ((0, 5), (9, 9)))
+    with pytest.raises(Exception, match=r"master|moved"):
+        node_state(
+            {"cluster_state": state}, {"a": {**own, "flags": flags, "migrations": migrations}}
+        )
