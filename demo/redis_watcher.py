@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 import orjson
-import redis
 
+from headstart.connections.redis_clients import REDIS_ERRORS, connect
 from headstart.keys import redis_key
 
 
@@ -18,11 +18,9 @@ class RedisWatcher:
     """Records the arrival of each announced threshold within the `with` block."""
 
     def __init__(self, redis_url: str, tenant: str) -> None:
-        self._client: Any = redis.Redis.from_url(redis_url)
+        self._client: Any = connect(redis_url)
         self._channel = redis_key(tenant, "") + "*"
-        self._pubsub: Any = self._client.pubsub(  # type: ignore[no-untyped-call]
-            ignore_subscribe_messages=True
-        )
+        self._pubsub: Any = self._client.pubsub(ignore_subscribe_messages=True)
         self._offsets: dict[str, list[int]] = {}
         self._arrivals: dict[str, list[float]] = {}
         self._ended = threading.Event()
@@ -44,7 +42,7 @@ class RedisWatcher:
         while not self._ended.is_set():
             try:
                 message = self._pubsub.get_message(timeout=0.2)
-            except (redis.RedisError, OSError):
+            except REDIS_ERRORS:
                 return  # Redis has stopped; the arrivals until now count
             if message is None:
                 continue

@@ -64,7 +64,7 @@ LEFT_OUT = {
 LONGEST = (
     "snippets", "rebuild", "hostile", "epochs", "transactions", "restart", "stuck", "compose",
     "refusal_limits", "config", "commands", "examples", "notices", "dead_letters", "demo", "health",
-    "services_die", "fairness", "tune", "backup", "stopping", "verify", "agreement", "sentinel",
+    "services_die", "fairness", "tune", "backup", "stopping", "verify", "agreement", "sentinel", "cluster",
     "repairing", "purge", "topic_erasure", "added_partitions", "existing", "shared_learning",
     "learner", "merging", "interventions", "user_memory",
 )  # fmt: skip

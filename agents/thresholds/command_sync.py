@@ -19,7 +19,7 @@ import structlog
 from agents.config import WorkerConfig
 from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
-from sinks.redis.commands import CommandPublisher, IsWhole, redis_hash
+from sinks.redis.commands import CommandPublisher, IsWhole
 from sinks.redis.publish_markers import PublishMarkers
 from topics.commands.log import CommandFollower, is_whole
 from topics.commands.messages import CommandState, CommandTarget
@@ -140,9 +140,8 @@ class CommandSync:
         if kept != self._kept:
             for place, what in kept.items():
                 if self._kept.get(place) != what:
-                    log.warning(
-                        "commands.unknown_setting_kept", place=redis_hash(place), what=what, **KEPT
-                    )
+                    key = self._publisher.hash_of(place)
+                    log.warning("commands.unknown_setting_kept", place=key, what=what, **KEPT)
             self._kept = kept
         self._counts.kept = sum(map(len, kept.values()))
 

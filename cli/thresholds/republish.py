@@ -145,7 +145,7 @@ async def repair_or_report(
 
 async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
     """Publish modes and overrides again; return the number of changes and the values kept."""
-    from sinks.redis.commands import CommandPublisher, redis_hash
+    from sinks.redis.commands import CommandPublisher
     from topics.commands.log import is_whole, read_commands
     from topics.kafka.admin import TopicsMissing
 
@@ -155,7 +155,9 @@ async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
         return {"commands": 0, "kept": [], "newer": []}  # no command was ever sent
     async with CommandPublisher(settings.redis) as publisher:
         found = await publisher.look(state, now_ms())
-        kept = [f"{redis_hash(place)}: {what}" for place, merged in found for what in merged.kept]
+        kept = [
+            f"{publisher.hash_of(place)}: {what}" for place, merged in found for what in merged.kept
+        ]
         changed = sum(bool(s.changes) and place not in publisher.newer for place, s in found)
         if not dry_run:
             whole = partial(is_whole, settings.kafka, state)

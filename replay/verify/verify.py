@@ -31,7 +31,7 @@ from replay.verify.served import FIX, FOREIGN_FIX, ServedTable, add_wrong
 from sinks.postgres.progress import stored_offsets
 from sinks.postgres.queries import EventPlace, events_not_stored
 from sinks.postgres.reading import reading_postgres
-from sinks.redis.commands import CommandPublisher, redis_hash
+from sinks.redis.commands import CommandPublisher
 from sinks.redis.comparison import RedisComparison
 from sinks.redis.stored_fields import Field
 from sinks.redis.wrong_fields import WrongField
@@ -264,7 +264,7 @@ async def _commands(config: VerifyConfig, findings: Findings) -> None:
     async with CommandPublisher(config.redis) as publisher:
         found = await publisher.look(state, time.time_ns() // 1_000_000)
     for place, merged in found:
-        where = {"key": redis_hash(place)}
+        where = {"key": publisher.hash_of(place)}
         for kept in merged.kept:
             findings.add("redis_restricting", **where, what=f"no command set {kept}", fix=KEPT_FIX)
         if merged.changes:

@@ -46,13 +46,6 @@ IsWhole = Callable[[], Awaitable[bool]]
 """Returns whether a `CommandState` is that of the whole log by now."""
 
 
-def redis_hash(place: CommandTarget, *, clustered: bool = False) -> str:
-    """Return the key of the hash that serves a target. `clustered`: on Redis Cluster."""
-    if place.kind == "mode":
-        return modes_key(place.tenant or None, clustered=clustered)
-    return redis_key(place.tenant, place.workflow_type)
-
-
 def _target_of(key: str) -> CommandTarget | None:
     """Return the target that a hash serves; None for any other key."""
     match [unquote(part) for part in key.split(":")]:
@@ -109,8 +102,11 @@ class CommandPublisher:
         self.newer: dict[CommandTarget, NewerInRedis] = {}
         """Targets that differ but were left unchanged: Redis has a newer version."""
 
-    def _hash(self, place: CommandTarget) -> str:
-        return redis_hash(place, clustered=self._clustered)
+    def hash_of(self, place: CommandTarget) -> str:
+        """Return the key of the hash that serves a target."""
+        if place.kind == "mode":
+            return modes_key(place.tenant or None, clustered=self._clustered)
+        return redis_key(place.tenant, place.workflow_type)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -212,7 +208,7 @@ class CommandPublisher:
             return str(newer)
         if not merged(state, place, stored, now).changes:
             return None
-        return f"other processes keep changing {self._hash(place)}: run the command again"
+        return f"other processes keep changing {self.hash_of(place)}: run the command again"
 
     async def look(self, state: CommandState, now: int) -> list[tuple[CommandTarget, Merged]]:
         """Return every target that Redis serves differently from `state`; writes nothing.
@@ -255,7 +251,7 @@ class CommandPublisher:
         """Return what Redis stores for targets."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for place in places:
-                key = self._hash(place)
+                key = self.hash_of(place)
                 pipeline.get(version_key(key)).get(_served_key(key))
                 if place.kind == "mode":
                     pipeline.hgetall(key)
@@ -272,14 +268,14 @@ class CommandPublisher:
         if version >= version_in(stored.version):
             return False
         if merge.changes or merge.kept:
-            self.newer[place] = NewerInRedis.of(self._hash(place), version, stored.version)
+            self.newer[place] = NewerInRedis.of(self.hash_of(place), version, stored.version)
         return True
 
     async def _one(
         self, state: CommandState, place: CommandTarget, stored: StoredRestriction, now: int
     ) -> int:
         """Publish one target; return 1 if it changed, 0 if not, -1 to try again."""
-        key, version = self._hash(place), state.version(place)
+        key, version = self.hash_of(place), state.version(place)
         merge = merged(state, place, stored, now)
         if self._is_newer(version, place, stored, merge):
             return 0

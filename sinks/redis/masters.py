@@ -12,6 +12,8 @@ from redis.exceptions import ReadOnlyError
 
 from headstart.keys import MODES_KEYS
 
+_MOST_TRIED: Final = 10_000
+"""Names tried to find a key of each master: one with few slots gets none."""
 _OWN_RUN_ID: Final = "return redis.call('INFO', 'server')"
 
 
@@ -64,6 +66,18 @@ async def times(client: Any) -> list[tuple[int, int]]:
     for node in await _nodes(client):
         answer = await client.time(**_at(node))
         found += list(answer.values()) if isinstance(answer, dict) else [answer]
+    return found
+
+
+async def key_of_each(client: Any, prefix: str) -> dict[str, str]:
+    """Return a key of each master, by `host:port`; `prefix` itself by "" for the one server."""
+    nodes = await _nodes(client)
+    if not is_cluster(client):
+        return {"": prefix}
+    found: dict[str, str] = {}
+    keys = (f"{prefix}:{number}" for number in range(_MOST_TRIED))
+    while len(found) < len(nodes) and (key := next(keys, None)):
+        found.setdefault(str(client.get_node_from_key(key).name), key)
     return found
 
 

@@ -17,6 +17,7 @@ from sinks.connections import (
 )
 from sinks.postgres.migrate import MigrationError, pending
 from sinks.postgres.rights import missing_rights
+from sinks.redis.masters import infos, key_of_each, times
 from sinks.redis.served_modes import ServedMode, unsound_modes
 from sinks.service_errors import POSTGRES, REDIS
 
@@ -76,27 +77,40 @@ def _split(message: str) -> tuple[str, str]:
 
 
 async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
-    """Return the findings, and its clock minus ours, in seconds."""
+    """Return the findings, and its clock minus ours, in seconds.
+
+    Of a cluster every master is checked; the clock is the one that differs most.
+    """
     at = masked_address(url)
     try:
         async with redis_client(url) as client:
+            every = await infos(client)
             began = now()
-            seconds, micros = await client.time()
-            ahead = seconds + micros / 1e6 - (began + now()) / 2
-            info = await client.info()
-            refused = await _write_refused(client)
+            clocks = await times(client)
+            middle = (began + now()) / 2
+            keys = await key_of_each(client, "headstart:doctor")
+            refused = {name: await _write_refused(client, key) for name, key in keys.items()}
             modes = await unsound_modes(client)
     except Exception as error:
         return [_away("redis", at, error, REDIS)], None
+    ahead = max((seconds + micros / 1e6 - middle for seconds, micros in clocks), key=abs)
+    found = []
+    for name, info in every.items():
+        found += _of_server(f"{at}, master {name}" if name else at, info, refused.get(name))
+    return [*found, *map(_no_mode, modes)], ahead
+
+
+def _of_server(at: str, info: dict[str, Any], refused: str | None) -> list[Finding]:
+    """Return the findings of one server, or one master of a cluster."""
     version = info.get("valkey_version") or info.get("redis_version")
     found = [Finding("redis", OK, f"{at} answers, version {version}")]
     if refused is not None:
         found = [_unwritable(at, info, refused)]
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
-        what = f"evicts thresholds and modes when memory is short ({policy})"
+        what = f"{at} evicts thresholds and modes when memory is short ({policy})"
         found.append(Finding("redis", WARNING, what, "set maxmemory-policy noeviction"))
-    return [*found, *map(_no_mode, modes)], ahead
+    return found
 
 
 def _no_mode(served: ServedMode) -> Finding:
@@ -105,12 +119,12 @@ def _no_mode(served: ServedMode) -> Finding:
     return Finding("redis", ERROR, what, remedy)
 
 
-async def _write_refused(client: Any) -> str | None:
+async def _write_refused(client: Any, key: str) -> str | None:
     """Return why Redis refuses writes; tries to delete a key that does not exist."""
     from redis.exceptions import ResponseError
 
     try:
-        await client.delete("headstart:doctor")
+        await client.delete(key)
     except ResponseError as error:
         return str(error)
     return None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from console.inspection.doctor.findings import ERROR, WARNING, Finding
 from headstart.keys import event_key
 from sinks.connections import redis_client
-from sinks.redis.commands import CommandPublisher, redis_hash
+from sinks.redis.commands import CommandPublisher
 from sinks.redis.models import served_models
 from sinks.redis.queries import REMEDY, UnreadableFields, served_thresholds
 from topics.catalogue import COMMANDS
@@ -111,14 +111,14 @@ async def _not_served(kafka: str, redis: str, now: Callable[[], float]) -> list[
             what = f"Redis does not serve what commands set: {newer.what}"
             found.append(Finding("served", ERROR, what, newer.remedy))
         elif merged.changes:
-            what = f"Redis does not serve what commands set at {redis_hash(place)}"
+            what = f"Redis does not serve what commands set at {publisher.hash_of(place)}"
             found.append(Finding("served", ERROR, what, _UNSERVED_REMEDY))
     remedy = "set it by `headstart config set`, or set it there and then unset it"
     return (
         found
         + refused_records(state)
         + [
-            Finding("served", WARNING, f"no command set {what}: {redis_hash(place)}", remedy)
+            Finding("served", WARNING, f"no command set {what}: {publisher.hash_of(place)}", remedy)
             for place, merged in looked
             for what in merged.kept
         ]
