@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from headstart.keys import MODES
+from headstart.keys import MODES, MODES_KEYS
 from topics.catalogue import (
     CHANGELOG,
     COMMANDS,
@@ -96,27 +96,36 @@ _ALL_KEYS: Final = "headstart:*"
 _THRESHOLD_KEYS: Final = "headstart:thresholds:*"
 _MODEL_KEYS: Final = "headstart:model:*"
 _SET_ASIDE_KEYS: Final = "headstart:set-aside:*"
+_TENANTS_MODES: Final = MODES_KEYS[1]
 _CONNECTION: Final = ("hello", "ping", "select", "client|setname", "client|setinfo")
+_OF_CLUSTER: Final = ("asking", "cluster|slots")
 _SCRIPTS: Final = ("eval", "evalsha", "script|load")
 _SERVING: Final = (
     *_CONNECTION, *_SCRIPTS, "get", "set", "del", "type", "expire", "rename", "scan", "hget",
-    "hmget", "hgetall", "hlen", "hexists", "hstrlen", "hscan", "hset", "hdel", "publish", "multi",
-    "exec", "discard", "watch", "unwatch", "info", "role", "time",
+    "hmget", "hgetall", "hlen", "hexists", "hstrlen", "hscan", "hset", "hdel", "publish", "info",
+    "role", "time", *_OF_CLUSTER, "command",
 )  # fmt: skip
 _COMMANDS: Final = {
-    EXECUTOR: (*_CONNECTION, "hmget", "hstrlen", "subscribe", "unsubscribe"),
+    EXECUTOR: (
+        *_CONNECTION, "hmget", "hstrlen", "subscribe", "unsubscribe", *_OF_CLUSTER, "cluster|info",
+        "cluster|nodes", "command",
+    ),
     "thresholds": _SERVING,
     "predictions": (
         *_CONNECTION, *_SCRIPTS, "hget", "hset", "hexists", "type", "rename", "expire",
+        *_OF_CLUSTER, "command",
     ),
     OPERATOR: _SERVING,
 }  # fmt: skip
 _KEYS: Final = {
-    EXECUTOR: (("read", _THRESHOLD_KEYS), ("read", f"{MODES}*"), ("read", _MODEL_KEYS)),
-    "thresholds": (("write", _ALL_KEYS),),
+    EXECUTOR: (
+        ("read", _THRESHOLD_KEYS), ("read", f"{MODES}*"), ("read", _TENANTS_MODES),
+        ("read", _MODEL_KEYS),
+    ),
+    "thresholds": (("write", _ALL_KEYS), ("write", _TENANTS_MODES)),
     "predictions": (("write", _MODEL_KEYS), ("write", _SET_ASIDE_KEYS)),
-    OPERATOR: (("write", _ALL_KEYS),),
-}
+    OPERATOR: (("write", _ALL_KEYS), ("write", _TENANTS_MODES)),
+}  # fmt: skip
 _CHANNELS: Final = {
     EXECUTOR: (_THRESHOLD_KEYS, f"{MODES}*"),
     "thresholds": (_THRESHOLD_KEYS, f"{MODES}*"),

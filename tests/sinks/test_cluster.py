@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from console.inspection.doctor.databases import check_redis
+from deploy.access.redis_acls import redis_commands
+from deploy.access.rights import IDENTITIES, rights
 from headstart import Thresholds
-from headstart.keys import MODES, modes_key, redis_key
+from headstart.connections.redis_clients import connect
+from headstart.keys import MODES, model_key, modes_key, redis_key
 from sinks.connections import RedisUnreachable, redis_client
 from sinks.epochs import remember_epoch
 from sinks.redis.command_authors import AUTHORS_KEY, remember_command
@@ -24,6 +27,7 @@ from sinks.redis.served_modes import every_mode, served_modes
 from sinks.redis.stored_fields import Field
 from sinks.redis.thresholds import ThresholdPublisher, encode_value
 from tests.clusters import Cluster
+from tests.patience import until
 from tests.sinks.command_log import Log, override
 from topics.commands.messages import CommandTarget, ModeCommand
 from topics.schema.json_schema import PublishedThreshold
@@ -261,3 +265,38 @@ def test_a_form_of_url_that_does_not_fit_is_named(cluster: Cluster, redis_url: s
     assert "it is a node of a cluster; use redis+cluster://" in problem(node)
     one = redis_url.replace("redis://", "redis+cluster://")
     assert "it is no node of a cluster; use redis://" in problem(one)
+
+
+def test_the_rights_that_are_printed_suffice(cluster: Cluster) -> None:
+    users = {identity: f"of-{identity}" for identity in IDENTITIES}
+    for node in cluster.nodes:
+        for command in redis_commands(rights(), users):
+            node.run(*command.split(), ">pass")
+    of = {
+        name: cluster.url.replace("default:a%20secret%20of%20nodes", f"{user}:pass")
+        for name, user in users.items()
+    }
+    log = Log()
+    log.add(ModeCommand(mode="off", tenant="acme", at=7))
+
+    async def serve() -> None:
+        async with CommandPublisher(of["thresholds"], timeout_s=TIMEOUT_S) as publisher:
+            await publisher.serve_all(log.state(), 0)
+        models = ModelPublisher(of["predictions"], timeout_s=TIMEOUT_S)
+        assert await models.publish("acme", "refund", (1, 5), (0, -1), b"snapshot")
+        await models.close()
+        async with RedisComparison(of["operator"], timeout_s=TIMEOUT_S) as comparison:
+            assert [field async for some in comparison.fields() for field in some]
+
+    publish(of["thresholds"], *every(1))
+    marked(of["thresholds"], lambda markers: markers.unpublished([1]))
+    asyncio.run(serve())
+    assert [each.level for each in asyncio.run(check_redis(of["operator"], lambda: 0.0))[0]] == [
+        "ok"
+    ] * 3
+    with Thresholds(of["executor"], timeout_s=TIMEOUT_S) as reader:
+        assert reader.mode("acme") == "off"
+        assert reader.get(workflow_type="type1", tenant="acme").version == (1, 1)
+        until(lambda: reader.stats()["connections"])
+    with connect(of["executor"], socket_timeout=TIMEOUT_S) as client:
+        assert client.hmget(model_key("acme", "refund"), "version") == [b"1:5"]
