@@ -263,11 +263,15 @@ def test_a_master_that_dies_while_a_reader_reads(mortal_cluster: Cluster, kind: 
 def test_a_late_writer_overwrites_nothing_after_a_failover(mortal_cluster: Cluster) -> None:
     key, path = redis_key("default", "refund"), "workflow_type=refund"
     publish(mortal_cluster.url, threshold(path, 7))
-    replica = mortal_cluster.fail_over(key)
-    publish(mortal_cluster.url, threshold(path, 6))
-    assert b'"offset":7' in replica.client.hget(key, path)
-    publish(mortal_cluster.url, threshold(path, 8))
-    assert b'"offset":8' in replica.client.hget(key, path)
+    with Thresholds(mortal_cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as reader:
+        assert reader.get(workflow_type="refund").version == (1, 7)
+        replica = mortal_cluster.fail_over(key)
+        publish(mortal_cluster.url, threshold(path, 6))
+        assert b'"offset":7' in replica.client.hget(key, path)
+        publish(mortal_cluster.url, threshold(path, 8))
+        assert b'"offset":8' in replica.client.hget(key, path)
+        until(lambda: not reader.get(workflow_type="refund").stale)  # by queries alone
+        assert reader.get(workflow_type="refund").version == (1, 8)
 
 
 def test_a_cluster_that_does_not_serve_gives_what_was_known(cluster: Cluster) -> None:
