@@ -58,6 +58,10 @@ class DataDirectoryTaken(RuntimeError):
     """Another worker uses the data directory."""
 
 
+class DataDirectoryNotWritable(RuntimeError):
+    """The user of this process may not write to the data directory."""
+
+
 class SpansTopicMissing(TopicsMissing):
     """The topic of spans does not exist; its owner is an OpenTelemetry Collector."""
 
@@ -132,8 +136,11 @@ async def _collect() -> None:
 def _lock(path: Path, *, wait: bool) -> IO[str]:
     """Lock a data directory for as long as the process lives; the file holds its process id."""
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a+")
+        except PermissionError as error:
+            raise DataDirectoryNotWritable(_not_writable(path, error)) from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -150,6 +157,17 @@ def _lock(path: Path, *, wait: bool) -> IO[str]:
             file.flush()
             return file
         file.close()  # the directory was deleted meanwhile
+
+
+def _not_writable(path: Path, error: PermissionError) -> str:
+    """Return what forbids writing to `path`, or to its nearest folder that exists, and the fix."""
+    folder = next(each for each in (path, *path.parents) if each.exists())
+    user, group = os.getuid(), os.getgid()
+    return (
+        f"cannot write to {error.filename}: {folder} belongs to user {folder.stat().st_uid}, and "
+        f"this process runs as user {user}; change the owner where the folder is (chown -R "
+        f"{user}:{group}), or set HEADSTART_DATA to another"
+    )
 
 
 def _is_at(path: Path, file: IO[str]) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.worker import DataDirectoryTaken, _lock
+from agents.worker import DataDirectoryNotWritable, DataDirectoryTaken, _lock
 
 _HOLDER = """
 import sys, time
@@ -71,3 +71,18 @@ def test_a_standby_takes_over_on_kill(
     assert path.read_text() == f"{spare.pid}\n"
     with pytest.raises(DataDirectoryTaken):
         _lock(path, wait=False)
+
+
+def test_a_folder_of_another_user_is_named_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path, **_: object) -> None:  # the user of the tests may write anywhere
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    owner = f"{os.getuid()}:{os.getgid()}"
+    with pytest.raises(
+        DataDirectoryNotWritable,
+        match=rf"cannot write to {tmp_path}/a: {tmp_path} belongs to user .*chown -R {owner}\)",
+    ):
+        _lock(tmp_path / "a" / "worker.lock", wait=False)
