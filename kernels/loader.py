@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -39,6 +41,9 @@ log = structlog.get_logger()
 COMPILE_S: Final = 600.0
 COMPLETE: Final = "complete"
 """Marks a cache in which everything is compiled. An interrupted one is completed elsewhere."""
+SHIPPED: Final = Path(sys.prefix) / "machine_code"
+"""Compiled when an image was built (deploy/Dockerfile). It is copied before it is used, because
+Numba uses no cache that it cannot write to."""
 _LOCK: Final = "compiling.lock"
 _LOWEST: Final = 19
 """Niceness of the process that compiles."""
@@ -63,7 +68,7 @@ def load() -> bool:
         return True
     try:
         module, folder = prepared()
-        if not (folder / COMPLETE).exists():
+        if not (folder / COMPLETE).exists() and not copy_shipped(folder):
             compile_elsewhere()
         warm(module)
     except Exception as error:  # no Numba, or not for this machine: slower, not wrong
@@ -120,6 +125,28 @@ def _cache_home(chosen: str) -> Path:
     return Path(caches) / "headstart" / "machine_code"
 
 
+def copy_shipped(folder: Path) -> bool:
+    """Copy what an image has for this machine to `folder`; return whether there was anything."""
+    source = SHIPPED / folder.name
+    if not (source / COMPLETE).exists():
+        return False
+    with _locked(folder):
+        if not (folder / COMPLETE).exists():
+            ignored = shutil.ignore_patterns(COMPLETE, _LOCK)
+            shutil.copytree(source, folder, ignore=ignored, dirs_exist_ok=True)
+            (folder / COMPLETE).touch()
+    return True
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Make a folder, and let one process at a time write to it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def compile_elsewhere() -> None:
     """Compile everything in another process. Raises `subprocess.SubprocessError`.
 
@@ -149,9 +176,7 @@ def compile_elsewhere() -> None:
 def compile_here() -> None:
     """Compile everything in this process, one process at a time, and note that it is complete."""
     module, folder = prepared()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one that waited finds everything compiled
+    with _locked(folder):  # one that waited finds everything compiled
         warm(module)
         (folder / COMPLETE).touch()
 

@@ -53,6 +53,24 @@ def test_it_is_compiled_elsewhere_where_it_is_not_kept(
     assert compiled == ([] if kept else [True])
 
 
+def test_what_an_image_has_is_copied_and_not_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shipped, folder = tmp_path / "shipped" / "a", tmp_path / "cache" / "a"
+    (shipped / "kernels").mkdir(parents=True)
+    (shipped / "kernels" / "scan.nbi").write_text("code")
+    monkeypatch.setattr(loader, "SHIPPED", tmp_path / "shipped")
+    assert not loader.copy_shipped(folder)  # an image's build was interrupted
+    (shipped / loader.COMPLETE).touch()
+    monkeypatch.setattr(loader, "prepared", lambda: (SimpleNamespace(), folder))
+    monkeypatch.setattr(loader, "compile_elsewhere", lambda: pytest.fail("it compiles"))
+    monkeypatch.setattr(loader, "warm", lambda _module: None)
+    assert loader.load()
+    assert (folder / "kernels" / "scan.nbi").read_text() == "code"
+    assert (folder / loader.COMPLETE).exists()
+    assert not loader.copy_shipped(tmp_path / "cache" / "b")  # of another machine
+
+
 def test_caches_of_other_files_are_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Numba looks at one file of several; a cache may outlive the files."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
