@@ -49,6 +49,14 @@ def worker(
         bool,
         typer.Option("--spare", help="Wait, loaded, until the worker of this data directory ends."),
     ] = False,
+    watched: Annotated[
+        bool,
+        typer.Option(
+            "--watched",
+            help="Run it in a child process, and end both if it is stuck. For container engines, "
+            "which restart what ends.",
+        ),
+    ] = False,
     *,
     options: LearnerOptions,
 ) -> None:
@@ -69,8 +77,12 @@ def worker(
         raise typer.BadParameter(
             "the worker spans needs a topic: set HEADSTART_SPANS_TOPIC, for example to otlp_spans"
         )
+    if watched and (spare or name is Name.ALL):
+        raise typer.BadParameter("--watched is for one worker that is not a spare")
     if name is Name.ALL:
         _supervise(settings)
+    elif watched:
+        raise typer.Exit(_watch(name.value, settings))
     else:
         raise typer.Exit(_run(name.value, settings, spare=spare))
 
@@ -108,6 +120,16 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         check_redis_s=settings.check_redis_s,
     )
     return run_worker(name, config, spare=spare)
+
+
+def _watch(name: str, settings: Settings) -> int:
+    from cli.support.logs import configure_worker_logs
+    from deploy.watched_worker import run_watched
+    from settings import environment
+
+    configure_worker_logs()
+    data = settings.data / "workers" / f"{name}-{settings.instance}"
+    return run_watched(name, data, environment(settings), settings.stuck_after_s)
 
 
 def _supervise(settings: Settings) -> None:

@@ -51,6 +51,7 @@ def test_every_event_that_a_text_names_exists() -> None:
 
 
 def test_every_event_is_listed_and_none_that_is_gone() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "agents").rglob("*.py"))
+    folders = ROOT / "agents", ROOT / "deploy"
+    sources = "".join(path.read_text() for each in folders for path in each.rglob("*.py"))
     listed = {each for each in LISTED.findall(PAGE.read_text()) if not each.startswith("kernels.")}
     assert set(LOGGED.findall(sources)) == listed
