@@ -69,6 +69,24 @@ def test_limits_restarts_and_health(name: str) -> None:
         assert volume.partition(":")[0] in COMPOSE["volumes"]
 
 
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_it_has_no_rights_and_bounded_logs(name: str) -> None:
+    each = SERVICES[name]
+    assert each["read_only"] is True
+    assert each["cap_drop"] == ["ALL"]
+    assert "cap_add" not in each
+    assert each["security_opt"] == ["no-new-privileges:true"]
+    assert {"max-size", "max-file"} <= each["logging"]["options"].keys()
+    if name in {"postgres", "redis"}:  # images that begin as root
+        assert each["user"] == name
+
+
+def test_every_worker_ends_itself_when_it_is_stuck() -> None:
+    """The engine restarts what ended, and never what is unhealthy."""
+    for name in WORKERS:
+        assert SERVICES[name]["command"] == ["worker", name, "--watched"]
+
+
 def test_nothing_is_published_beyond_this_machine() -> None:
     published = [port for each in SERVICES.values() for port in each.get("ports", [])]
     assert published
