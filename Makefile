@@ -13,7 +13,7 @@ SLOWEST ?= --durations=40
 INTEGRATIONS := mcp pydantic-ai claude-agent langchain openai-agents
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-apache test-secure test-integrations chaos chaos-cluster \
+.PHONY: help setup demo test test-apache test-secure test-integrations test-compose chaos chaos-cluster \
   simulate soak docs lint lock lock-integrations clean
 
 help: ## list the targets
@@ -52,6 +52,9 @@ chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="
 
 chaos-cluster: setup ## the same on three brokers, each killed, paused, restarted [ROUNDS=n]
 	@$(BIN)/python -m tests.chaos --brokers 3 --rounds $(or $(ROUNDS),3) $(ARGS)
+
+test-compose: setup ## docker-compose.yml in containers, killed and restarted (needs Docker) [ARGS=...]
+	@$(BIN)/python -m tests.compose $(ARGS)
 
 simulate: setup ## ten thousand simulated schedules of faults, always the same [SCHEDULES=10000]
 	@$(BIN)/python -m tests.simulation --schedules $(or $(SCHEDULES),10000)

@@ -1,0 +1,1 @@
+"""docker-compose.yml in real containers: `make test-compose`."""

@@ -1,0 +1,126 @@
+"""The container engine: what it lacks, and the project of docker-compose.yml that runs on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from deploy.local import Addresses
+
+ROOT = Path(__file__).parents[2]
+PROJECT = "headstart-test"
+IMAGE = "headstart:0.1.0"
+PULL_S = 300.0
+
+
+class EngineFailed(AssertionError):
+    """A command of the engine did not end with 0."""
+
+
+def run(*words: str, environment: dict[str, str] | None = None, limit_s: float = 600.0) -> str:
+    """Run a command; return what it wrote on stdout. Raises `EngineFailed`."""
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+        timeout=limit_s, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode:
+        raise EngineFailed(f"{' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def missing() -> str | None:
+    """Return what the engine lacks to run the test; None: nothing. Pulls images that are absent."""
+    if shutil.which("docker") is None:
+        return "docker is not on PATH"
+    try:
+        run("docker", "info", limit_s=60)
+    except (EngineFailed, subprocess.TimeoutExpired) as error:
+        return f"no daemon answers docker info: {str(error).strip().splitlines()[-1]}"
+    for image in base_images():
+        try:
+            run("docker", "image", "inspect", image)
+        except EngineFailed:
+            try:
+                run("docker", "pull", "--quiet", image, limit_s=PULL_S)
+            except (EngineFailed, subprocess.TimeoutExpired):
+                return f"the engine does not have the image {image}, and cannot pull it"
+    return None
+
+
+def base_images() -> list[str]:
+    """Return the images of others that docker-compose.yml and the Dockerfile name."""
+    file, recipe = ROOT / "docker-compose.yml", ROOT / "deploy" / "Dockerfile"
+    found = {
+        *re.findall(r"(?m)^ +image: (\S+)", file.read_text()),
+        *re.findall(r"(?m)^FROM (\S+)", recipe.read_text()),
+    }
+    return sorted(found - {IMAGE})
+
+
+class Project:
+    """The containers of one run, with passwords and ports of their own."""
+
+    def __init__(self) -> None:
+        ports = dict(zip(("KAFKA", "REDIS", "POSTGRES"), _free_ports(3), strict=True))
+        passwords = {name: secrets.token_hex(12) for name in ("POSTGRES", "REDIS")}
+        self._environment = {
+            **{key: value for key, value in os.environ.items() if "HEADSTART" not in key},
+            **{f"{name}_PORT": str(port) for name, port in ports.items()},
+            **{f"{name}_PASSWORD": value for name, value in passwords.items()},
+        }
+        postgres = f"headstart:{passwords['POSTGRES']}@127.0.0.1:{ports['POSTGRES']}/headstart"
+        self.addresses = Addresses(
+            kafka=f"127.0.0.1:{ports['KAFKA']}",
+            postgres=f"postgresql://{postgres}",
+            redis=f"redis://:{passwords['REDIS']}@127.0.0.1:{ports['REDIS']}/0",
+        )
+        """On the host."""
+
+    def compose(self, *words: str) -> str:
+        """Run a command of Compose on both profiles; return its stdout."""
+        files = ["-f", "docker-compose.yml", "-f", "tests/compose/published.yml"]
+        profiles = ["--profile", "core", "--profile", "demo"]
+        tool = str(Path(sys.executable).parent / "docker-compose")
+        return run(tool, "-p", PROJECT, *files, *profiles, *words, environment=self._environment)
+
+    def container(self, service: str) -> dict[str, Any]:
+        """Return what the engine knows of a service's container."""
+        name = self.compose("ps", "--all", "--quiet", service).strip()
+        assert name, f"{service} has no container"
+        found: dict[str, Any] = json.loads(run("docker", "inspect", name))[0]
+        return found
+
+    def exec(self, service: str, *words: str) -> str:
+        """Run a command in a service's container; return its stdout."""
+        return self.compose("exec", "-T", service, *words)
+
+    def kill(self, service: str) -> float:
+        """Kill the first process of a container, as the kernel would; return when, in Unix s.
+
+        Not by `docker kill`: the engine does not restart what it was asked to kill.
+        """
+        pid = self.container(service)["State"]["Pid"]
+        script = f"import os, time; print(time.time()); os.kill({pid}, 9)"
+        options = ["--rm", "--pid=host", "--user=0", "--network=none", "--entrypoint=python"]
+        return float(run("docker", "run", *options, IMAGE, "-c", script))
+
+    def healthy(self, service: str) -> bool:
+        """Return whether the engine calls a service healthy."""
+        state = self.container(service)["State"]
+        return bool(state["Running"]) and state.get("Health", {}).get("Status") == "healthy"
+
+
+def _free_ports(number: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports

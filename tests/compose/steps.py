@@ -1,0 +1,144 @@
+"""What is done to the containers, one step after the other, and what is measured."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.checker import Checked
+from tests.chaos.flow import Flow
+from tests.compose.engine import IMAGE, EngineFailed, Project, run
+from tests.compose.load import TENANT, Load
+from tests.patience import until
+
+SERVICES = ("redis", "postgres", "kafka")
+WORKERS = ("history", "predictions", "memory", "episodes", "thresholds")
+KILLED = (*SERVICES, *WORKERS, "thresholds", "thresholds")
+PATIENCE_S = 180.0
+PAUSE_S = 6.0
+"""Between one fault and the next."""
+RESTARTED_S = 60.0
+"""Most that a stuck worker may take to be restarted."""
+
+Echo = Callable[[str], None]
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Return how many seconds a call took."""
+    begun = time.monotonic()
+    call()
+    return round(time.monotonic() - begun, 1)
+
+
+def confined(project: Project) -> dict[str, str]:
+    """Check that each container has no rights and limits; return the memory that each uses."""
+    used = {}
+    for service in (*SERVICES, *WORKERS):
+        found = project.container(service)
+        host, status = found["HostConfig"], project.exec(service, "cat", "/proc/1/status")
+        fields = dict(re.findall(r"(?m)^(\w+):\s+(\S+)", status))
+        assert fields["Uid"] != "0", f"{service} runs as root"
+        assert int(fields["CapBnd"], 16) == 0, f"{service} has capabilities {fields['CapBnd']}"
+        assert fields["NoNewPrivs"] == "1", service
+        assert host["ReadonlyRootfs"], service
+        assert host["Memory"] > 0, service
+        assert {"max-size", "max-file"} <= host["LogConfig"]["Config"].keys(), service
+        memory = run("docker", "stats", "--no-stream", "--format", "{{.MemUsage}}", found["Id"])
+        used[service] = memory.partition("/")[0].strip()
+    return used
+
+
+def compiled(project: Project) -> None:
+    """Check that the image has compiled kernels for this machine."""
+    script = (
+        "from kernels.loader import COMPLETE, SHIPPED, prepared\n"
+        "print((SHIPPED / prepared()[1].name / COMPLETE).exists())"
+    )
+    assert project.exec("thresholds", "python", "-c", script).strip() == "True"
+
+
+def kill_each(project: Project, load: Load, fresh_s: float, echo: Echo) -> list[dict[str, Any]]:
+    """Kill each container in turn; return how long until thresholds were fresh after each."""
+    found = []
+    with Flow(project.addresses.redis, TENANT) as flow:
+        until(lambda: flow.fresh(0), PATIENCE_S)
+        time.sleep(PAUSE_S)
+        for service in KILLED:
+            before = project.container(service)["State"]["StartedAt"]
+            since = project.kill(service)
+            until(
+                lambda since=since: flow.fresh(int(since * 1000)),  # type: ignore[misc]
+                PATIENCE_S, seen=lambda service=service: service,  # type: ignore[misc]
+            )  # fmt: skip
+            fresh = round(time.time() - since, 1)
+            until(lambda: restarted(project, service, before), PATIENCE_S, 0.5)  # noqa: B023
+            echo(f"kill -9 of {service}: thresholds fresh after {fresh} s")
+            found.append({"killed": service, "fresh_s": fresh})
+            assert service not in WORKERS or fresh <= fresh_s, f"{service}: {fresh} s"
+            assert load.running(), "an executor has ended"
+            time.sleep(PAUSE_S)
+    return found
+
+
+def restarted(project: Project, service: str, before: str) -> bool:
+    """Return whether a service's container runs, and was not started at `before`."""
+    state = project.container(service)["State"]
+    return bool(state["Running"]) and state["StartedAt"] != before
+
+
+def stop_worker(project: Project, service: str) -> float:
+    """Stop the process of a worker, as a hang would; return when it was restarted, in seconds."""
+    before = project.container(service)["State"]["StartedAt"]
+    script = (
+        "import os, signal\n"
+        f"with open('/data/workers/{service}-0/worker.lock') as lock: pid = int(lock.read())\n"
+        "os.kill(pid, signal.SIGSTOP)"
+    )
+    begun = time.monotonic()
+    project.exec(service, "python", "-c", script)
+    until(lambda: restarted(project, service, before), RESTARTED_S, 0.5)
+    return round(time.monotonic() - begun, 1)
+
+
+def all_healthy(project: Project) -> None:
+    """Wait until the engine calls every container healthy."""
+    for service in (*SERVICES, *WORKERS):
+        until(
+            lambda service=service: project.healthy(service),  # type: ignore[misc]
+            PATIENCE_S, 1.0, seen=lambda service=service: service,  # type: ignore[misc]
+        )  # fmt: skip
+
+
+def demo(project: Project, folder: Path) -> None:
+    """Run the profile demo to its report."""
+    project.compose("up", "demo")
+    state = project.container("demo")["State"]
+    assert state["ExitCode"] == 0, project.compose("logs", "--tail", "30", "demo")
+    project.compose("cp", "demo:/data/demo-report.html", str(folder))
+    assert "won by" in (folder / "demo-report.html").read_text()
+
+
+def foreign_folder(folder: Path) -> str:
+    """Return what a worker says where its data folder belongs to another user."""
+    taken = folder / "of-root"
+    taken.mkdir(mode=0o555)
+    with pytest.raises(EngineFailed) as raised:
+        run("docker", "run", "--rm", "-v", f"{taken}:/data", IMAGE, "worker", "memory", "--watched")
+    _command, *lines = str(raised.value).strip().splitlines()
+    assert len(lines) == 1, lines
+    assert "cannot write to /data" in lines[0], lines
+    return lines[0]
+
+
+def same_after_restart(project: Project, load: Load, first: Checked) -> dict[str, Any]:
+    """Remove all containers and start them again; the volumes have everything."""
+    project.compose("down")
+    took = timed(lambda: project.compose("up", "-d", "--wait", *SERVICES, *WORKERS))
+    until(lambda: load.check() == first, PATIENCE_S, 1.0, seen=load.check)
+    project.exec("thresholds", "headstart", "verify")
+    return {"healthy_again_s": took}
