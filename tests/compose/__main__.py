@@ -61,6 +61,7 @@ def measure(
     up = ("up", "-d", "--wait", *steps.SERVICES, *steps.WORKERS)
     note("healthy_s", steps.timed(lambda: project.compose(*up)))
     steps.compiled(project)
+    note("demo_s", steps.timed(lambda: steps.demo(project, folder)))  # waits until all is taken in
     load.start(chosen.events_per_s)
     note("faults", steps.kill_each(project, load, chosen.fresh_s, echo))
     note("stuck_restarted_s", steps.stop_worker(project, "history"))
@@ -71,7 +72,6 @@ def measure(
     steps.all_healthy(project)
     note("memory", steps.confined(project))
     note("foreign_folder", steps.foreign_folder(folder))
-    note("demo_s", steps.timed(lambda: steps.demo(project, folder)))
     note("restart", steps.same_after_restart(project, load, checked))
     return found
 
