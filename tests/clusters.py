@@ -13,8 +13,8 @@ import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
 from deploy.local.wheels import folder
-from tests.client.redis_server import free_port
 from tests.patience import until
+from tests.ports import free_port
 
 MASTERS: Final = 3
 _PASSWORD: Final = "a secret of nodes"

@@ -9,8 +9,8 @@ from typing import Any
 import redis
 
 from deploy.local.wheels import folder
-from tests.client.redis_server import free_port
 from tests.patience import until
+from tests.ports import free_port
 
 NAME = "headstart-primary"
 _PASSWORD, _OF_SENTINEL = "a secret of servers", "a secret of Sentinels"

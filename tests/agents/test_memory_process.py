@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -23,6 +22,7 @@ from memory.store.outbox import fill_outbox
 from sinks.connections import connect_postgres
 from tests.memory.stored_runs import rows, run, store
 from tests.patience import PATIENCE_S, until
+from tests.ports import free_port
 
 pytestmark = pytest.mark.integration
 
@@ -96,9 +96,7 @@ def test_kills_lose_and_double_nothing(migrated: str, tmp_path: Path) -> None:
 
 
 def test_it_answers_health_checks_and_shows_its_lag(migrated: str, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     asyncio.run(store(migrated, run("a", "1")))
 
     def asked(path: str) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import time
 import urllib.request
 from dataclasses import replace
@@ -18,6 +17,7 @@ from agents.health.reporter import HealthReporter
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import Slice, extent
 from processing.worker_report import Report
+from tests.ports import free_port
 
 REPORT = Report(worker="episodes", pid=1, at=2, ready=True, lag={0: 7}, done={0: 3, 1: 0},
                 held_back={0: 12}, away=("redis",))  # fmt: skip
@@ -92,9 +92,7 @@ def test_a_worker_that_starts_answers_already(
     worker_config: WorkerConfig,
 ) -> None:
     worker_config.data.mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     health = HealthReporter("episodes", replace(worker_config, health=address), {}, {"postgres"})
 
     def ask() -> tuple[str, str]:

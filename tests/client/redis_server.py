@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,8 @@ from headstart.keys import MODES, PUBLISHED, redis_key
 from headstart.thresholds.overrides import OVERRIDES_FIELD
 from sinks.redis.thresholds import ThresholdPublisher
 from tests.patience import until
+from tests.ports import free_port
 from topics.schema.json_schema import PublishedThreshold as Published
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class Server:

@@ -23,6 +23,7 @@ from headstart.thresholds.reader import (
     Thresholds,
     redis_address,
 )
+from tests.ports import free_port
 
 DEFAULT = Threshold(speculate=0.92, suggest=0.70, level="default", version=None, outcomes=0)
 CONTEXT = {"workflow_type": "refund", "domain": "retail", "user_id": "u7"}
@@ -30,12 +31,6 @@ PATHS = context_paths("refund", CONTEXT.get)
 PATIENT = 5.0  # seconds: a loaded machine must not look like a slow Redis
 
 pytestmark = pytest.mark.integration
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def value(speculate: float = 0.8, **fields: Any) -> str:

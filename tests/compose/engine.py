@@ -7,13 +7,13 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from deploy.local import Addresses
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "headstart-test"
@@ -69,7 +69,7 @@ class Project:
     """The containers of one run, with passwords and ports of their own."""
 
     def __init__(self) -> None:
-        ports = dict(zip(("KAFKA", "REDIS", "POSTGRES"), _free_ports(3), strict=True))
+        ports = {name: free_port() for name in ("KAFKA", "REDIS", "POSTGRES")}
         passwords = {name: secrets.token_hex(12) for name in ("POSTGRES", "REDIS")}
         self._environment = {
             **{key: value for key, value in os.environ.items() if "HEADSTART" not in key},
@@ -116,11 +116,3 @@ class Project:
         """Return whether the engine calls a service healthy."""
         state = self.container(service)["State"]
         return bool(state["Running"]) and state.get("Health", {}).get("Status") == "healthy"
-
-
-def _free_ports(number: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import yaml
 
 from deploy.local import Addresses, Stack, StackConfig
 from tests.patience import PATIENCE_S, STALLED, until
+from tests.ports import free_port
 from tests.processes import command_line
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -35,12 +35,6 @@ def services(broker: str, tmp_path: Path) -> Iterator[Addresses]:
     """Services on which nothing of ours has run yet."""
     with Stack(StackConfig(data=tmp_path / "stack", kafka=broker)) as stack:
         yield stack.addresses
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class Composed:

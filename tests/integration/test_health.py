@@ -24,6 +24,7 @@ from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from headstart import Emitter
 from tests.patience import PATIENCE_S, until
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -37,9 +38,7 @@ class Switch:
     def __init__(self, dsn: str) -> None:
         target = conninfo_to_dict(dsn)
         self._target = (str(target["host"]), int(str(target["port"])))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.dsn = make_conninfo(dsn, host="127.0.0.1", port=self._port)
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []

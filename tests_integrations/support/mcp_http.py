@@ -19,11 +19,17 @@ from headstart.integrations.mcp_proxy.options import Upstream
 from headstart.integrations.mcp_proxy.proxied_session import ProxyTimes
 from headstart.integrations.setup import SpeculationSetup
 
+_RESERVED: list[socket.socket] = []
+"""Bound and not listening, while the process lives: the kernel gives their ports to no other socket
+that asks for a free one, and a server can still bind them."""
+
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers do
+    reserved.bind(("127.0.0.1", 0))
+    _RESERVED.append(reserved)
+    return int(reserved.getsockname()[1])
 
 
 def listens(port: int) -> bool:
