@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import InvalidReplicationFactorError
+from aiokafka.errors import InvalidReplicationFactorError, RequestTimedOutError
 
 from headstart.kafka_producer import start_producer
 from topics.catalogue import Topic
@@ -107,6 +107,24 @@ def test_fenced_brokers_are_waited_for(
     reasons.append("Replication factor: 3 larger than available brokers: 1.")
     with pytest.raises(InvalidReplicationFactorError, match="larger than"):
         asyncio.run(create_topics(kafka, 3, 3, [replace(topic, name=f"{topic.name}.copies")]))
+
+
+def test_a_topic_is_new_although_its_request_timed_out(
+    kafka: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a log that begins again would keep its epoch."""
+    real, lost = AIOKafkaAdminClient.create_topics, []
+
+    async def answers_late(client: AIOKafkaAdminClient, topics: list[NewTopic]) -> Any:
+        response = await real(client, topics)
+        if not lost:
+            lost.append(response)
+            raise RequestTimedOutError
+        return response
+
+    monkeypatch.setattr(AIOKafkaAdminClient, "create_topics", answers_late)
+    assert asyncio.run(create_topics(kafka, 3, topics=[topic])) == [topic.name]
+    assert lost
 
 
 def test_creating_again_never_alters_what_is_there(kafka: str, topic: Topic) -> None:

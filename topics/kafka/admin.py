@@ -107,12 +107,15 @@ async def create_topics(
     report in time. Raises `BrokerUnreachable`, or `KafkaError` with the broker's reason.
     """
     created: list[str] = []
+    existing: set[str] | None = None
 
     async def create() -> None:
+        nonlocal existing
         async with admin_client(kafka) as client:
-            existing = {*created, *await client.list_topics()}
+            if existing is None:  # later it would have what a request created whose answer is lost
+                existing = set(await client.list_topics())
             for topic in topics:
-                if topic.name not in existing:
+                if topic.name not in existing and topic.name not in created:
                     await _create(client, topic, partitions, replication)
                     created.append(topic.name)
 
