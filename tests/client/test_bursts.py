@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from headstart.thresholds.cache_entries import CacheQuery
-from headstart.thresholds.queries import CONNECTIONS, QueryClient, Reply
+from headstart.thresholds.queries import CONNECTIONS, QueryClient, Reply, server_names
 from headstart.thresholds.reader import AsyncThresholds, Thresholds
 from headstart.thresholds.threshold import Threshold
 from tests.client.redis_server import Server
@@ -207,7 +207,10 @@ class Slow:
 
 
 def asker_of(client: Slow) -> QueryClient:
-    return QueryClient(lambda: client, clock=time.monotonic, staleness_s=1.0, timeout_s=0.02)
+    return QueryClient(
+        lambda: client, clock=time.monotonic, staleness_s=1.0, timeout_s=0.02,
+        server_of=server_names(None),
+    )  # fmt: skip
 
 
 def query(number: int) -> CacheQuery:

@@ -284,7 +284,6 @@ def test_a_cluster_that_does_not_serve_gives_what_was_known(cluster: Cluster) ->
         owner.run("CLUSTER DELSLOTSRANGE", slots[0], slots[1])  # from now on: CLUSTERDOWN
         answer = reader.get(workflow_type="refund")
         assert (answer.stale, answer.version) == (True, (1, 1))
-        assert reader.get(workflow_type="refund", tenant="another").stale
         owner.run("CLUSTER ADDSLOTSRANGE", slots[0], slots[1])
         until(lambda: not reader.get(workflow_type="refund").stale)
 
@@ -300,6 +299,30 @@ def test_a_master_that_hangs_gives_what_was_known(cluster: Cluster) -> None:
         assert (answer.stale, answer.version) == (True, (1, 1))
         owner.process.send_signal(signal.SIGCONT)
         until(lambda: not reader.get(workflow_type="refund").stale)
+
+
+def test_a_master_that_hangs_keeps_no_other_from_being_asked(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is followed meanwhile, so the kill switch depends on queries alone."""
+    of_modes = cluster.owner(MODES)
+    of_modes.client.hset(MODES, PUBLISHED, "a run id")
+    owners = {name: cluster.owner(redis_key("default", name)) for name in types_of_masters(cluster)}
+    hangs = next(name for name, owner in owners.items() if owner is not of_modes)
+    serves = next(name for name, owner in owners.items() if owner is not owners[hangs])
+    with Thresholds(cluster.url, staleness_s=0.0, timeout_s=0.2) as reader:
+        until(lambda: reader.mode() == "act" and not reader.get(workflow_type=hangs).stale)
+        caplog.clear()
+        process = owners[hangs].process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        of_modes.client.hset(MODES, "*", "off")
+        until(lambda: reader.get(workflow_type=hangs).stale and reader.mode() == "off")
+        until(lambda: reader.get(workflow_type=hangs).stale
+              and not reader.get(workflow_type=serves).stale)  # fmt: skip
+        assert caplog.text.count("does not respond") == 1
+        assert "responds again" not in caplog.text
+        process.send_signal(signal.SIGCONT)
 
 
 def test_no_node_answers_gives_the_default() -> None:

@@ -184,7 +184,8 @@ def test_a_reader_asks_again_when_redis_is_back(
     put(redis_url, tenant, {PATHS[0]: value()})
     now = [100.0]
     with Thresholds(redis_url, timeout_s=PATIENT, clock=lambda: now[0]) as reader:
-        reader._note_failure(redis.ConnectionError("cut"))
+        query = reader._ask({**CONTEXT, "tenant": tenant}, None)
+        reader._note_failure(query, redis.ConnectionError("cut"))
         assert not reader.get(CONTEXT, tenant=tenant).available
         now[0] += PAUSE_S
         assert reader.get(CONTEXT, tenant=tenant).level == PATHS[0]

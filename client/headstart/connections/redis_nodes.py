@@ -29,16 +29,18 @@ ASKED: Final = 3
 """Most nodes asked in turn for the masters; after an error the others come first."""
 
 
-class _Redirected(NamedTuple):
-    """The place of a command whose response names another node. `asking`: for this time only."""
+class _Redirection(NamedTuple):
+    """Where the responses to some commands send them. `asking`: for this time only."""
 
-    place: int
     address: Address
     asking: bool
 
 
 class SlotMap:
-    """Which master has which slot. `nodes`: known addresses, those that failed last at the end."""
+    """Which master has which slot. `nodes`: known addresses, those that failed last at the end.
+
+    Threads may share it: each change replaces a list.
+    """
 
     def __init__(self, nodes: Iterable[Address]) -> None:
         self._given = list(nodes)
@@ -48,12 +50,13 @@ class SlotMap:
 
     def learn(self, slots: Iterable[Any], asked: Address) -> None:
         """Replace all by a node's response to CLUSTER SLOTS."""
-        self._masters = [None] * REDIS_CLUSTER_HASH_SLOTS
+        masters: list[Address | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         others: list[Address] = []
         for first, last, *servers in slots:
             master, *replicas = [_address(each, asked) for each in servers]
-            self._masters[first : last + 1] = [master] * (last + 1 - first)
+            masters[first : last + 1] = [master] * (last + 1 - first)
             others += [master, *replicas]
+        self._masters = masters
         self.nodes = list(dict.fromkeys((asked, *others, *self._given)))
         self.known = bool(others)
 
@@ -70,8 +73,7 @@ class SlotMap:
         """Note that a node does not respond: the masters are to be asked again, of others."""
         self.known = False
         if address in self.nodes:
-            self.nodes.remove(address)
-            self.nodes.append(address)
+            self.nodes = [*(each for each in self.nodes if each != address), address]
 
     def by_master(self, commands: Sequence[Command]) -> dict[Address | None, list[int]]:
         """Return the places of commands, by the master of their keys."""
@@ -80,15 +82,17 @@ class SlotMap:
             found.setdefault(self.master(command[1]), []).append(place)
         return found
 
-    def redirections(self, answers: Sequence[Any], asked: Sequence[Address]) -> list[_Redirected]:
-        """Return the commands to send to other nodes; note slots that have moved."""
-        found = []
+    def redirections(
+        self, answers: Sequence[Any], asked: Sequence[Address]
+    ) -> dict[_Redirection, list[int]]:
+        """Return the places of commands to send to other nodes; note slots that have moved."""
+        found: dict[_Redirection, list[int]] = {}
         for place, answer in enumerate(answers):
             if isinstance(answer, AskError):
                 address = _address((answer.host, answer.port), asked[place])
                 if moved := isinstance(answer, MovedError):
                     self._masters[answer.slot_id] = address
-                found.append(_Redirected(place, address, not moved))
+                found.setdefault(_Redirection(address, not moved), []).append(place)
         return found
 
     def note(self, answers: Sequence[Any], asked: Sequence[Address]) -> None:
@@ -105,13 +109,13 @@ def _address(named: Sequence[Any], asked: Address) -> Address:
 
 
 class _Nodes:
-    """Base of both kinds. `options`: redis-py's, of connections."""
+    """Base of both kinds. `options`: redis-py's, of connections. `slots`: one to share."""
 
     _kind: Any
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, *, slots: SlotMap | None = None, **options: Any) -> None:
         at = cluster_address(url)
-        self.slots = SlotMap(at.nodes)
+        self.slots = slots or SlotMap(at.nodes)
         self._options = {**options, **at.options}
         self._clients: dict[Address, Any] = {}
 
@@ -122,6 +126,11 @@ class _Nodes:
             host, port = address
             client = self._clients[address] = self._kind(host=host, port=port, **self._options)
         return client
+
+    def _gone(self) -> list[Any]:
+        """Return the clients of nodes that the cluster no longer has, and forget them."""
+        gone = [each for each in self._clients if each not in self.slots.nodes]
+        return [self._clients.pop(each) for each in gone]
 
 
 def _queue(pipeline: Any, commands: Sequence[Command], asking: bool) -> None:
@@ -152,15 +161,18 @@ class Nodes(_Nodes):
             self.discover()
         answers: list[Any] = [None] * len(commands)
         asked = [_NOWHERE] * len(commands)
-        for address, places in self.slots.by_master(commands).items():
+
+        def ask(address: Address | None, places: Sequence[int], asking: bool = False) -> None:
             some = [commands[place] for place in places]
-            found = self._execute(address, some) if address else _uncovered(len(some))
+            found = self._execute(address, some, asking) if address else _uncovered(len(some))
             for place, answer in zip(places, found, strict=True):
                 answers[place], asked[place] = answer, address or _NOWHERE
+
+        for address, places in self.slots.by_master(commands).items():
+            ask(address, places)
         for _ in range(REDIRECTIONS):
-            for place, address, asking in self.slots.redirections(answers, asked):
-                (answers[place],) = self._execute(address, [commands[place]], asking=asking)
-                asked[place] = address
+            for to, places in self.slots.redirections(answers, asked).items():
+                ask(to.address, places, to.asking)
         self.slots.note(answers, asked)
         return answers
 
@@ -186,12 +198,14 @@ class Nodes(_Nodes):
                 problem = error
                 self.slots.failed(address)
             if self.slots.known:
+                for client in self._gone():
+                    client.close()
                 return
         raise problem
 
     def close(self) -> None:
         """Close the connections."""
-        for client in self._clients.values():
+        for client in list(self._clients.values()):  # another thread may add one
             client.close()
 
 
@@ -220,8 +234,8 @@ class AsyncNodes(_Nodes):
         by_master = self.slots.by_master(commands)
         await asyncio.gather(*(ask(*each) for each in by_master.items()))
         for _ in range(REDIRECTIONS):
-            for place, address, asking in self.slots.redirections(answers, asked):
-                await ask(address, [place], asking)
+            redirections = self.slots.redirections(answers, asked).items()
+            await asyncio.gather(*(ask(to.address, some, to.asking) for to, some in redirections))
         self.slots.note(answers, asked)
         return answers
 
@@ -244,10 +258,12 @@ class AsyncNodes(_Nodes):
                 problem = error
                 self.slots.failed(address)
             if self.slots.known:
+                for client in self._gone():
+                    await client.aclose()
                 return
         raise problem
 
     async def aclose(self) -> None:
         """Close the connections."""
-        for client in self._clients.values():
+        for client in list(self._clients.values()):
             await client.aclose()

@@ -21,6 +21,8 @@ from headstart.arguments import checks
 from headstart.arguments.checks import InvalidArgument, function, identifier, number, refuse_unknown
 from headstart.arguments.names import misnamed, refuse_nested
 from headstart.arguments.options import names_in
+from headstart.connections.redis_clusters import cluster_address
+from headstart.connections.redis_nodes import SlotMap
 from headstart.connections.redis_urls import (
     SCHEMES,
     cluster_servers,
@@ -43,13 +45,12 @@ from headstart.thresholds.modes import (
     most_restrictive,
     not_ready_error,
 )
-from headstart.thresholds.queries import Reply
+from headstart.thresholds.outages import Outages
+from headstart.thresholds.queries import Query, Reply, server_names
 from headstart.thresholds.subscriber import UpdateSubscriber
 from headstart.thresholds.threshold import Threshold
 from headstart.thresholds.unreadable import warn_once
 
-PAUSE_S: Final = 0.25
-"""Seconds for which a reader does not query Redis after a query failed."""
 STALENESS_S: Final = 1.0
 MIRROR_LIMIT: Final = 10_000
 
@@ -86,7 +87,11 @@ class BaseReader:
         names_in("levels", levels)
         self._url, self._timeout_s, self._clock = redis_url, timeout_s, clock
         self._address = redis_address(redis_url)
-        self._retry_at: float | None = None  # None: Redis responds
+        self._slots: SlotMap | None = None  # of a cluster
+        if is_cluster_url(redis_url):
+            self._slots = SlotMap(cluster_address(redis_url).nodes)
+        self._server_of = server_names(self._slots)
+        self._outages = Outages(clock)
         self._environment = mode_from_environment()
         self._known = frozenset(("workflow_type", "tenant", *levels, *_IDS))
         self._named = self._known | _TOOL
@@ -202,8 +207,10 @@ class BaseReader:
 
     def _client_factory(self, **options: Any) -> Callable[[], Any]:
         """Return a factory of redis-py clients that holds no reference to this reader."""
+        if self._slots is not None:
+            options["slots"] = self._slots
         return partial(
-            self._nodes if is_cluster_url(self._url) else self._connect,
+            self._connect if self._slots is None else self._nodes,
             self._url,
             socket_timeout=self._timeout_s,
             socket_connect_timeout=self._timeout_s,
@@ -222,7 +229,7 @@ class BaseReader:
         self._check_values(given)
         identifier("tool", tool, none=True)
         query = self._cache.build_query(given, tool)
-        if isinstance(query, CacheQuery) and self._is_pausing():
+        if isinstance(query, CacheQuery) and self._outages.pausing(self._server_of(query)):
             return self._answer_without_redis(query, None)
         return query
 
@@ -230,7 +237,7 @@ class BaseReader:
         """Return the tenant's default if it needs no round trip, else the query to send."""
         tenant = given.get("tenant")
         query = self._cache.build_default_query("default" if tenant is None else str(tenant))
-        if isinstance(query, CacheQuery) and self._is_pausing():
+        if isinstance(query, CacheQuery) and self._outages.pausing(self._server_of(query)):
             return self._cache.last_known(query)  # counted with the context's own query
         return query
 
@@ -251,7 +258,7 @@ class BaseReader:
     def _store_answer(
         self, query: CacheQuery, values: Sequence[bytes | None], asked_at: float
     ) -> Threshold:
-        self._note_recovery()
+        self._note_recovery(query)
         self._counts.misses += 1
         self._counts.miss_seconds.observe(self._clock() - asked_at)
         answer = self._cache.store_response(query, values, asked_at)
@@ -266,7 +273,7 @@ class BaseReader:
             warn_once(query.key, str(error), "the last known value applies; delete the key")
             self._counts.failed += 1
         elif error is not None:
-            self._note_failure(error)
+            self._note_failure(query, error)
         self._counts.stale += 1
         return self._cache.last_known(query)
 
@@ -280,12 +287,14 @@ class BaseReader:
         if known is not None:
             return most_restrictive((self._environment, known))
         query = self._modes.build_query(tenant, agent_id)
-        return self._mode_without_redis(query, None) if self._is_pausing() else query
+        if self._outages.pausing(self._server_of(query)):
+            return self._mode_without_redis(query, None)
+        return query
 
     def _store_mode(self, query: ModeQuery, values: Sequence[Any], asked_at: float) -> Mode:
         if (error := not_ready_error(values)) is not None:
             return self._mode_without_redis(query, error)
-        self._note_recovery()
+        self._note_recovery(query)
         known = self._modes.store_response(query, values, asked_at)
         if self._staleness_s and self._subscriber is None:
             self._follow()
@@ -294,24 +303,19 @@ class BaseReader:
     def _mode_without_redis(self, query: ModeQuery, error: Exception | None) -> Mode:
         """Return the last known mode, else `UNKNOWN_MODE`, as the kill switch may be set."""
         if error is not None:
-            self._note_failure(error)
+            self._note_failure(query, error)
         known = self._modes.last_known(*query.owner) or UNKNOWN_MODE
         return most_restrictive((self._environment, known))
 
-    def _is_pausing(self) -> bool:
-        return self._retry_at is not None and self._clock() < self._retry_at
-
-    def _note_recovery(self) -> None:
-        if self._retry_at is not None:
-            self._retry_at = None
+    def _note_recovery(self, query: Query) -> None:
+        if self._outages.recovered(self._server_of(query)):
             _LOG.info("Redis at %s responds again", self._address)
 
-    def _note_failure(self, error: Exception) -> None:
-        """Pause queries; warn only when an outage begins."""
-        if self._retry_at is None:
+    def _note_failure(self, query: Query, error: Exception) -> None:
+        """Pause queries to the server; warn only when an outage begins."""
+        if self._outages.failed(self._server_of(query)):
             message = "Redis at %s does not respond (%s): using cached values until it does"
             _LOG.warning(message, self._address, error)
-        self._retry_at = self._clock() + PAUSE_S
         self._counts.failed += 1
 
     def stats(self) -> dict[str, int]:

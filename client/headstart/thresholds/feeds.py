@@ -52,7 +52,7 @@ def new_feed(url: str) -> Feed:
     """Return the feed of a URL, with no time limit of its own."""
     # With its own timeout redis-py uses `asyncio.wait_for`, which swallows cancellations in
     # Python 3.11; the caller bounds every wait by `asyncio.timeout`.
-    options = {
+    options: dict[str, Any] = {
         "protocol": 2, "socket_timeout": None, "socket_connect_timeout": None,
         "retry": Retry(NoBackoff(), 0),
     }  # fmt: skip
@@ -154,7 +154,12 @@ class ClusterFeed:
 
     async def _look(self) -> list[NodeState]:
         """Return what each master has by its own account."""
-        return list(await asyncio.gather(*(self._state(each) for each in self._masters)))
+        looks = (self._state(each) for each in self._masters)
+        found = await asyncio.gather(*looks, return_exceptions=True)  # else others go on alone
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return [each for each in found if isinstance(each, NodeState)]
 
     async def _state(self, address: Address) -> NodeState:
         async with self._nodes.at(address).pipeline(transaction=False) as pipeline:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
 import redis
 
-from headstart.connections.redis_nodes import Nodes
+from headstart.connections.redis_nodes import Nodes, SlotMap
 from headstart.thresholds.cache_entries import CacheQuery
 from headstart.thresholds.modes import ModeQuery
 
@@ -22,6 +23,7 @@ CONNECTIONS: Final = 8
 WAIT_S: Final = 5.0
 """Least bound of the seconds that a query waits in the queue; see `queue_timeout_s`."""
 Query = CacheQuery | ModeQuery
+ServerOf = Callable[[Query], Hashable]
 
 
 def queue_timeout_s(timeout_s: float) -> float:
@@ -40,6 +42,15 @@ class Reply(NamedTuple):
     values: Any = None
     asked_at: float = 0.0
     error: Exception | None = None
+
+
+def server_names(slots: SlotMap | None) -> ServerOf:
+    """Return a function that names the server of a query: of a cluster the master, else None.
+
+    One master that is away must not keep others from being queried, least of all that of the modes.
+    It holds no reference to a reader.
+    """
+    return lambda query: None if slots is None else slots.master(query.key)
 
 
 class PendingQuery:
@@ -89,7 +100,9 @@ class QueryClient:
         clock: Callable[[], float],
         staleness_s: float,
         timeout_s: float,
+        server_of: ServerOf,
     ) -> None:
+        self._server_of = server_of
         self._connect, self._clock, self._staleness_s = connect, clock, staleness_s
         self._wait_s = queue_timeout_s(timeout_s)
         self._lock = threading.RLock()  # a signal handler may query meanwhile
@@ -97,7 +110,7 @@ class QueryClient:
         self._slots = threading.Semaphore(CONNECTIONS)
         self._clients: list[Any] = []
         self._idle: list[Any] = []
-        self._failures = 0
+        self._failures = Counter[Hashable]()
 
     def ask(self, query: Query) -> Reply:
         """Send a query, or wait for the reply to an identical one of another thread."""
@@ -129,11 +142,12 @@ class QueryClient:
             return None
 
     def _send_in_turn(self, pending: _Pending) -> Reply:
-        failures = self._failures
+        server = self._server_of(pending.query)
+        failures = self._failures[server]
         if not self._slots.acquire(timeout=self._wait_s):
             return pending.reply
         try:
-            if failures != self._failures:  # a query failed while this one waited
+            if failures != self._failures[server]:  # a query failed while this one waited
                 return pending.reply
             return self._send(pending)
         finally:
@@ -156,7 +170,7 @@ class QueryClient:
                 self._idle.append(client)
         except Exception as error:
             if not isinstance(error, redis.ResponseError):
-                self._failures += 1
+                self._failures[self._server_of(query)] += 1
             return Reply(query, None, asked_at, error)
         return read_reply(query, answers, asked_at)
 

@@ -20,9 +20,10 @@ from headstart.connections.redis_clients import connect, connect_async
 from headstart.connections.redis_nodes import AsyncNodes, Nodes
 from headstart.connections.redis_urls import is_cluster_url
 from headstart.thresholds.async_queries import AsyncQueryClient
-from headstart.thresholds.base_reader import PAUSE_S, BaseReader, Context, redis_address
+from headstart.thresholds.base_reader import BaseReader, Context, redis_address
 from headstart.thresholds.cache_entries import CacheQuery
 from headstart.thresholds.modes import Mode, ModeQuery
+from headstart.thresholds.outages import PAUSE_S
 from headstart.thresholds.queries import QueryClient
 from headstart.thresholds.subscriber import SubscriberThread
 from headstart.thresholds.threshold import DEFAULT_SPECULATE, DEFAULT_SUGGEST, Threshold
@@ -78,7 +79,9 @@ class Thresholds(BaseReader):
 
     def _start(self) -> None:
         one = {} if is_cluster_url(self._url) else {"single_connection_client": True}
-        self._query_client = QueryClient(self._client_factory(**one), **self._asking)
+        self._query_client = QueryClient(
+            self._client_factory(**one), server_of=self._server_of, **self._asking
+        )
         self._starting = threading.Lock()
         self._thread: SubscriberThread | None = None
 
