@@ -5,6 +5,7 @@ For container engines: they restart a container that ended, not one that is unhe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Final
 import structlog
 
 from deploy.cpu_wait import cpu_wait_s
+from deploy.local.parent_death import parent_death_watch
 from processing.worker_report import REPORT_FILE, Report, Watchdog, decode_report
 
 log = structlog.get_logger()
@@ -35,17 +37,50 @@ def run_watched(name: str, data: Path, environment: Mapping[str, str], stuck_aft
     """
     # -P: the current directory may contain a settings.py or cli.py of the user.
     command = [sys.executable, "-P", "-m", "cli", "worker", name]
-    with subprocess.Popen(command, env={**os.environ, **environment}) as worker:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda passed, _frame: worker.send_signal(passed))
-        why = _watch(worker, data / REPORT_FILE, Watchdog(stuck_after_s))
-        if why is not None:
-            log.error("worker.stuck", worker=name, reason=why)
+    signals, parent = _PassedSignals(), parent_death_watch()
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        preexec_fn=parent.before_exec(signal.SIGKILL),  # noqa: PLW1509 - no thread runs yet
+    ) as worker:
+        parent.follow(worker.pid, signal.SIGKILL)
+        signals.pass_to(worker)
+        try:
+            why = _watch(worker, data / REPORT_FILE, Watchdog(stuck_after_s))
+        except BaseException:
             worker.kill()
+            raise
+        if why is not None:
+            worker.kill()
+            with contextlib.suppress(OSError):  # the reader of stderr may be gone
+                log.error("worker.stuck", worker=name, reason=why)
         code = worker.wait()
+    parent.close()
     if why is not None:
         return EXIT_CODE
     return code if code >= 0 else 128 - code
+
+
+class _PassedSignals:
+    """Passes SIGTERM and SIGINT on to a process, also those that arrive before it has started."""
+
+    def __init__(self) -> None:
+        self._early: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._pass)
+
+    def pass_to(self, process: subprocess.Popen[bytes]) -> None:
+        """Pass them to `process` from now on."""
+        self._process = process
+        for number in self._early:
+            process.send_signal(number)
+
+    def _pass(self, number: int, _frame: object) -> None:
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._process.send_signal(number)
 
 
 def _watch(worker: subprocess.Popen[bytes], file: Path, watchdog: Watchdog) -> str | None:

@@ -12,7 +12,7 @@ import pytest
 
 from processing.worker_report import REPORT_FILE, decode_report
 from tests.patience import PATIENCE_S, until
-from tests.processes import command_line
+from tests.processes import command_line, wait_gone
 
 
 @pytest.fixture
@@ -60,7 +60,16 @@ def test_a_signal_is_passed_on(watched: subprocess.Popen[str], tmp_path: Path) -
     assert "worker.stuck" not in output
     with pytest.raises(ProcessLookupError):
         os.kill(child(tmp_path), 0)
-    print(watched.returncode, output)
+    assert watched.returncode == 128 + signal.SIGTERM, output  # it waited for a broker
+
+
+def test_a_worker_ends_with_a_parent_that_is_killed(
+    watched: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    until(lambda: child(tmp_path))
+    worker = child(tmp_path)
+    watched.kill()
+    wait_gone({"worker": worker})
 
 
 @pytest.mark.parametrize("words", [("all",), ("thresholds", "--spare")])
