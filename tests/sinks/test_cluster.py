@@ -294,9 +294,11 @@ def test_the_rights_that_are_printed_suffice(cluster: Cluster) -> None:
     assert [each.level for each in asyncio.run(check_redis(of["operator"], lambda: 0.0))[0]] == [
         "ok"
     ] * 3
-    with Thresholds(of["executor"], timeout_s=TIMEOUT_S) as reader:
+    with Thresholds(of["executor"], timeout_s=TIMEOUT_S, staleness_s=TIMEOUT_S) as reader:
         assert reader.mode("acme") == "off"
         assert reader.get(workflow_type="type1", tenant="acme").version == (1, 1)
         until(lambda: reader.stats()["connections"])
+        publish(of["thresholds"], *every(2))
+        until(lambda: reader.stats()["announcements"])
     with connect(of["executor"], socket_timeout=TIMEOUT_S) as client:
         assert client.hmget(model_key("acme", "refund"), "version") == [b"1:5"]
