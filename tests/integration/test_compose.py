@@ -78,7 +78,8 @@ class Composed:
         """Start workers again that got no CPU for a session, as the file's `restart` does."""
         for name in WORKERS:
             if name in running and running[name].poll() is not None:
-                assert running[name].returncode == STALLED, running[name].communicate()
+                output = running[name].communicate()  # closes its pipe
+                assert running[name].returncode == STALLED, output
                 running[name] = self.start(name)
 
     def until_ended(
