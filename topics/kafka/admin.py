@@ -115,7 +115,7 @@ async def create_topics(
             if existing is None:  # later it would have what a request created whose answer is lost
                 existing = set(await client.list_topics())
             for topic in topics:
-                if topic.name not in existing and topic.name not in created:
+                if topic.name not in existing.union(created):
                     await _create(client, topic, partitions, replication)
                     created.append(topic.name)
 
@@ -124,17 +124,14 @@ async def create_topics(
 
 
 async def _create(client: Any, topic: Topic, partitions: int, replication: int) -> None:
-    new = NewTopic(
-        topic.name,
-        partitions if topic.partitioned else 1,
-        replication,
-        topic_configs={**topic.configuration(), **in_sync(replication)},
-    )
+    configs = {**topic.configuration(), **in_sync(replication)}
+    number = partitions if topic.partitioned else 1
+    new = NewTopic(topic.name, number, replication, topic_configs=configs)
     response = await client.create_topics([new])
     for _name, code, *reason in response.topic_errors:
         error, why = for_code(code), str(reason[0] if reason else "")
         if error is InvalidReplicationFactorError and "fenced" in why:
-            raise BrokersFenced(f"{topic.name}: {why}")
+            error = BrokersFenced
         if code and error is not TopicAlreadyExistsError:
             raise error(f"{topic.name}: {why or error.__name__}")
 
