@@ -13,11 +13,11 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio import sentinel as async_sentinel
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.connection import parse_url
 from redis.exceptions import RedisClusterException, RedisError
 from redis.retry import Retry
 
 from headstart.connections.redis_clusters import connect_cluster, connect_cluster_async
+from headstart.connections.redis_options import server_options
 from headstart.connections.redis_urls import (
     SENTINEL_URL,
     hosts_in,
@@ -58,15 +58,7 @@ def sentinel_address(url: str) -> SentinelAddress:
     sentinels = hosts_in(found["hosts"], SENTINEL_PORT) if found else None
     if found is None or sentinels is None:
         raise ValueError("not redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE")
-    login = f"{found['login']}@" if found["login"] else ""
-    query = f"?{found['query']}" if found["query"] else ""
-    parse: Any = parse_url
-    options: dict[str, Any] = parse(
-        f"{found['scheme']}://{login}server/{found['database'] or ''}{query}"
-    )
-    for unused in ("host", "connection_class"):
-        options.pop(unused, None)
-    options["ssl"] = found["scheme"] == "rediss"
+    options = server_options(found, found["database"] or "")
     of_sentinels = {
         key.removeprefix("sentinel_"): options.pop(key) for key in _OF_SENTINELS if key in options
     }

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
 from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.cluster import ClusterNode, RedisCluster
-from redis.connection import parse_url
 
+from headstart.connections.redis_options import server_options
 from headstart.connections.redis_urls import CLUSTER_URL, hosts_in
 
 NODE_PORT: Final = 6379
@@ -27,14 +27,7 @@ def cluster_address(url: str) -> ClusterAddress:
     nodes = hosts_in(found["hosts"], NODE_PORT) if found else None
     if found is None or nodes is None:
         raise ValueError("not redis+cluster://HOST:PORT,HOST:PORT")
-    login = f"{found['login']}@" if found["login"] else ""
-    query = f"?{found['query']}" if found["query"] else ""
-    parse: Any = parse_url
-    options: dict[str, Any] = parse(f"{found['scheme']}://{login}server{query}")
-    for unused in ("host", "connection_class"):
-        options.pop(unused, None)
-    options["ssl"] = found["scheme"] == "rediss"
-    return ClusterAddress(nodes, options)
+    return ClusterAddress(nodes, server_options(found))
 
 
 _node: Any = ClusterNode  # without type hints in redis-py
