@@ -20,16 +20,15 @@ from deploy.cpu_wait import cpu_wait_s
 from deploy.last_error import why_log_ends
 from deploy.local.child_process import Child, Ending
 from deploy.local.process_group import ProcessGroup
+from deploy.worker_reports import read_report
 from processing.records.dlq_limits import EXIT_CODE
 from processing.worker_report import (
     ALL_WORKERS,
     MEMORY,
-    REPORT_FILE,
     SPANS,
     STUCK_AFTER_S,
     Report,
     Watchdog,
-    decode_report,
 )
 
 # A worker may be killed at any time without losing state, so an orphan is killed.
@@ -257,12 +256,7 @@ class Supervisor:
 
     def _report(self, worker: _Worker) -> Report | None:
         """Return the newest report of the worker's present process, None if there is none yet."""
-        try:
-            raw = (self._data / f"{worker.name}-{self._instance}" / REPORT_FILE).read_bytes()
-        except OSError:
-            return None
-        report = decode_report(raw)
-        return report if report is not None and report.pid == worker.child.pid else None
+        return read_report(self._data / f"{worker.name}-{self._instance}", worker.child.pid)
 
     @property
     def restarts(self) -> int:

@@ -19,7 +19,8 @@ import structlog
 
 from deploy.cpu_wait import cpu_wait_s
 from deploy.local.parent_death import parent_death_watch
-from processing.worker_report import REPORT_FILE, Report, Watchdog, decode_report
+from deploy.worker_reports import read_report
+from processing.worker_report import Watchdog
 
 log = structlog.get_logger()
 
@@ -46,7 +47,7 @@ def run_watched(name: str, data: Path, environment: Mapping[str, str], stuck_aft
         parent.follow(worker.pid, signal.SIGKILL)
         signals.pass_to(worker)
         try:
-            why = _watch(worker, data / REPORT_FILE, Watchdog(stuck_after_s))
+            why = _watch(worker, data, Watchdog(stuck_after_s))
         except BaseException:
             worker.kill()
             raise
@@ -83,23 +84,14 @@ class _PassedSignals:
             self._process.send_signal(number)
 
 
-def _watch(worker: subprocess.Popen[bytes], file: Path, watchdog: Watchdog) -> str | None:
+def _watch(worker: subprocess.Popen[bytes], data: Path, watchdog: Watchdog) -> str | None:
     """Return why the worker is stuck, or None once it has ended."""
     while True:
         try:
             worker.wait(_OBSERVE_S)
         except subprocess.TimeoutExpired:
-            report = _report(file, worker.pid)
+            report = read_report(data, worker.pid)
             if why := watchdog.observe(time.monotonic(), report, cpu_wait_s(worker.pid)):
                 return why
         else:
             return None
-
-
-def _report(file: Path, pid: int) -> Report | None:
-    """Return the newest report of a process, None if there is none yet."""
-    try:
-        report = decode_report(file.read_bytes())
-    except OSError:
-        return None
-    return report if report is not None and report.pid == pid else None
