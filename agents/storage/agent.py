@@ -153,6 +153,8 @@ class StorageAgent:
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         async for parts, unpacked in self._unpack(batches):
+            # Now, while Postgres stores the batch before, not within the transaction.
+            unpacked.touched = self._spec.sink.touched(unpacked.lines)
             await self._wait_stored()
             self._storing = asyncio.create_task(self._committer.commit(parts, unpacked))
             self._storing.add_done_callback(self._end_on_error)

@@ -14,6 +14,7 @@ from psycopg import AsyncConnection
 
 from processing.records.partitioner import partition_for
 from processing.records.sink_lines import PartitionPurge, SinkBatch
+from sinks.postgres.episodes import touched_runs, touched_tenants
 from sinks.postgres.purges import (
     StoredPurge,
     erase,
@@ -36,24 +37,15 @@ class BatchPurges:
 
     async def begin(self, connection: AsyncConnection[Any]) -> Collection[int]:
         """Lock the tenants of the batch; return the positions of lines that were purged before."""
-        tenants = self._tenants()
+        touched = self._batch.touched
+        tenants = touched_tenants(touched_runs(self._batch.lines) if touched is None else touched)
         alone = {each.purge.tenant for each in self._batch.purges}
         if not tenants and not alone:
             return ()
-        await lock_tenants(connection, tenants, alone)
-        return self._covered(await read_purges(connection, tenants)) if tenants else ()
-
-    def _tenants(self) -> set[str]:
-        """Return the tenants of the lines; the few that are escaped are read from the JSON."""
-        found, escaped = set(), set()
-        for place, line in enumerate(self._batch.lines):
-            name = line.split(b"\t", 2)[1]
-            if b"\\" in name:
-                escaped.add(place)
-            else:
-                found.add(name)
-        subjects = (subject_of(self._batch.records[place]) for place in escaped)
-        return {name.decode() for name in found} | {each.tenant for each in subjects if each}
+        async with connection.pipeline():  # one round trip
+            await lock_tenants(connection, tenants, alone)
+            purges = await read_purges(connection, tenants) if tenants else []
+        return self._covered(purges)
 
     def _covered(self, stored: list[StoredPurge]) -> set[int]:
         if not stored:

@@ -102,6 +102,7 @@ class TransactionWriter:
                     on_refused=on_refused,
                     first=first,
                     last=last,
+                    touched=unpacked.touched,
                 )
             except asyncio.CancelledError:
                 await self.close()  # a statement may still run on the connection

@@ -43,6 +43,8 @@ class SinkBatch:
     dead_letters: list[DeadLetter] = field(default_factory=list)
     purges: list[PartitionPurge] = field(default_factory=list)
     """Purges that take effect after these lines."""
+    touched: list[bytes] | None = None
+    """What the sink's outbox gets for these lines, if it was computed already."""
 
     def add(
         self, batch: RecordBatch, run: range, unpack: Unpack, encode: Encode, group: str

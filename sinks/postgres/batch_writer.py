@@ -82,20 +82,24 @@ class BatchWriter:
         raise NotImplementedError
 
     async def prepared(
-        self, _connection: AsyncConnection[Any], lines: Sequence[bytes], /
+        self,
+        _connection: AsyncConnection[Any],
+        lines: Sequence[bytes],
+        _touched: Sequence[bytes],
+        /,
     ) -> Sequence[bytes]:
         """Return the lines as they are to be stored, of the same number and order."""
         return lines
 
     @staticmethod
-    def touched(lines: Sequence[bytes], /) -> list[bytes]:
-        """Return the lines of the outbox, if there is one, that follow from stored `lines`."""
-        raise NotImplementedError
+    def touched(_lines: Sequence[bytes], /) -> list[bytes]:
+        """Return the lines of the outbox that follow from stored lines; empty without an outbox."""
+        return []
 
     @staticmethod
-    def packable(touched: Sequence[bytes], /) -> list[tuple[str, str]]:
+    def packable(_touched: Sequence[bytes], /) -> list[tuple[str, str]]:
         """Return (tenant, workflow id) of the touched runs whose events may be packed already."""
-        raise NotImplementedError
+        return []
 
     @classmethod
     async def open(cls, dsn: str) -> Self:
@@ -133,13 +137,15 @@ class BatchWriter:
         on_refused: OnRefused,
         first: First | None = None,
         last: Last | None = None,
+        touched: Sequence[bytes] | None = None,
     ) -> int:
         """Store `lines` and `offsets` (next offset by partition) in one transaction.
 
         Returns the number of new rows. `first` is awaited with the connection at the beginning of
         the transaction, `last` when the lines are stored. `on_refused` is awaited before the commit
         with the rejected rows in order, if there are any. If one of them raises, nothing is stored.
-        Raises `TooManyRejectedRows`.
+        `touched`: what the method of that name returns for `lines`, computed before the
+        transaction. Raises `TooManyRejectedRows`.
         """
         refused: list[RejectedRow] = []
         async with self._one_at_a_time, self._connection.transaction():
@@ -147,11 +153,15 @@ class BatchWriter:
             kept = None
             if left_out:
                 kept = [place for place in range(len(lines)) if place not in left_out]
-                lines = [lines[place] for place in kept]
-            lines = await self.prepared(self._connection, lines)
+                lines, touched = [lines[place] for place in kept], None
+            if touched is None:
+                touched = self.touched(lines)
+            lines = await self.prepared(self._connection, lines, touched)
             inserted = await self._insert_new(lines, refused)
             if inserted:
-                inserted -= await self._after_insert(lines, refused, inserted)
+                if refused:
+                    touched = self._touched_by_stored(lines, refused)
+                inserted -= await self._note_touched(touched, inserted)
             if refused and kept is not None:
                 refused = [each._replace(position=kept[each.position]) for each in refused]
             if refused:
@@ -172,20 +182,19 @@ class BatchWriter:
                 self._staged_for = STAGED_AFTER
         return await self._insert(lines, 0, refused)
 
-    async def _after_insert(
-        self, lines: Sequence[bytes], refused: Sequence[RejectedRow], inserted: int
-    ) -> int:
+    def _touched_by_stored(
+        self, lines: Sequence[bytes], refused: Sequence[RejectedRow]
+    ) -> Sequence[bytes]:
+        left_out = {row.position for row in refused}
+        return self.touched([line for at, line in enumerate(lines) if at not in left_out])
+
+    async def _note_touched(self, touched: Sequence[bytes], inserted: int) -> int:
         """Drop rows that are stored otherwise already, and note in the outbox what is touched.
 
         Returns how many rows were dropped. Runs are only noted if a row of the batch stays.
         """
-        if not self.sql.keys() & {"copy_outbox", "drop_packed"}:
+        if not touched:
             return 0
-        left_out = {row.position for row in refused}
-        stored = [line for at, line in enumerate(lines) if at not in left_out] if refused else lines
-        return await self._note_touched(self.touched(stored), inserted)
-
-    async def _note_touched(self, touched: Sequence[bytes], inserted: int) -> int:
         dropped = 0
         if old := self.packable(touched):
             given = {

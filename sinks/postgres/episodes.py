@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any, ClassVar, Final
 
@@ -19,7 +19,7 @@ from sinks.postgres.copy_format import (
     encode_time,
     split_columns,
 )
-from sinks.postgres.encryption.event_texts import seal_lines, tenants_of
+from sinks.postgres.encryption.event_texts import seal_lines
 from sinks.postgres.encryption.tenant_keys import keys_to_write
 from sinks.postgres.statements import load_statements
 from topics.catalogue import EPISODES_GROUP
@@ -151,6 +151,11 @@ def touched_runs(lines: Sequence[bytes], /) -> list[bytes]:
     return [b"%b\t%b\t%b\t%b\n" % (*run, at, last[run]) for run, at in first.items()]
 
 
+def touched_tenants(touched: Iterable[bytes], /) -> set[str]:
+    """Return the tenants of `touched_runs`' lines."""
+    return {decode_column(name) for name in {line.split(b"\t", 1)[0] for line in touched}}
+
+
 def maybe_packed(touched: Sequence[bytes], /) -> list[tuple[str, str]]:
     """Return (tenant, workflow id) of those runs in `touched_runs`' lines that have old events.
 
@@ -181,13 +186,13 @@ class EpisodeSink(BatchWriter):
     packable = staticmethod(maybe_packed)
 
     async def prepared(
-        self, connection: AsyncConnection[Any], lines: Sequence[bytes], /
+        self, connection: AsyncConnection[Any], lines: Sequence[bytes], touched: Sequence[bytes], /
     ) -> Sequence[bytes]:
         """Return the lines with their texts sealed, if there is a key.
 
         Raises `EncryptionKeyMissing` and `UnusableEncryptionKey`: nothing is stored then.
         """
-        keys = await keys_to_write(connection, tenants_of(lines))
+        keys = await keys_to_write(connection, touched_tenants(touched))
         return seal_lines(lines, keys) if keys.keys else lines
 
 

@@ -8,7 +8,7 @@ for this field of this event stays as it is: it is a text of its writer.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -38,11 +38,6 @@ _decode: Final = msgspec.json.Decoder(_Objects).decode
 _encode: Final = msgspec.json.Encoder().encode
 Change = Callable[[bytes, str], bytes | None]
 """Takes a value's JSON and its name; returns another JSON, None: it goes, or itself."""
-
-
-def tenants_of(lines: Iterable[bytes]) -> set[str]:
-    """Return the tenants of lines of COPY text."""
-    return {decode_column(name) for name in {line.split(b"\t", 2)[_TENANT] for line in lines}}
 
 
 def seal_lines(lines: Sequence[bytes], keys: TenantKeys) -> list[bytes]:
