@@ -42,15 +42,17 @@ def assess(
 ) -> HealthSummary:
     """Assess a snapshot. `still_s`: seconds for which records have waited without progress.
 
-    `workers`: names of which at least one worker each must run; every other worker that was found
-    must run, too. Empty: workers are not assessed.
+    `workers`: names of which at least one worker each must run, here or elsewhere; every other
+    worker that was found must run, too. Empty: workers are not assessed.
     """
     reasons = [
         f"{_SERVICES[each.service]}: {each.error}" for each in snapshot.services if not each.ok
     ]
     found = [each.name for each in snapshot.workers] if workers else []
     for name in dict.fromkeys((*workers, *found)):
-        reasons += _missing(name, [each for each in snapshot.workers if each.name == name])
+        there = [each for each in snapshot.workers if each.name == name]
+        if there or not _runs_elsewhere(name, snapshot):
+            reasons += _missing(name, there)
     if snapshot.log:  # not counted as lag: no worker can read past it
         reasons += _held(long_open(snapshot.log.open, snapshot.at), snapshot.at)
         reasons += [str(each) for each in snapshot.log.unread if each.records]
@@ -70,6 +72,12 @@ def _held(found: Sequence[OpenTransaction], now: float) -> list[str]:
             "(`headstart status --json` lists all)"
         )
     return lines
+
+
+def _runs_elsewhere(name: str, snapshot: SystemSnapshot) -> bool:
+    """Return whether the broker says that workers of this name own partitions."""
+    state = snapshot.log.groups.get(f"headstart-{name}") if snapshot.log else None
+    return state is not None and bool(state.owned)
 
 
 def _missing(name: str, there: Sequence[Worker]) -> Iterable[str]:

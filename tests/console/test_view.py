@@ -39,6 +39,7 @@ from topics.catalogue import (
     THRESHOLDS,
 )
 from topics.kafka.admin import TopicState
+from topics.kafka.groups import GroupState
 from topics.kafka.transactions import LONG_S, OpenTransaction
 
 NAMES = ("episodes", "thresholds", "history", "predictions")
@@ -146,6 +147,15 @@ def test_problems_are_named(more: dict[str, Any], why: str) -> None:
     verdict = assess(look(**more))
     assert not verdict.healthy
     assert why in str(verdict)
+
+
+def test_a_worker_on_another_host_is_there_if_it_owns_partitions() -> None:
+    owned = {EVENTS.name: frozenset({0})}
+    groups = {EPISODES_GROUP: GroupState(1, owned), HISTORY_GROUP: GroupState(1)}
+    verdict = assess(look(workers=(), log=replace(log(10, 10), groups=groups)))
+    assert "no worker episodes" not in str(verdict)
+    assert "no worker thresholds" in str(verdict)  # its group is not known
+    assert "no worker history" in str(verdict)  # a broker that does not say which partitions
 
 
 def test_an_ended_worker_is_no_problem_if_another_of_its_name_runs() -> None:
