@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cli.support.output import echo, show_table
-from tests.chaos import agreement, broker_away, killing, outage, sustained
+from tests.chaos import agreement, broker_away, killing, outage, sustained, upgrade
 from tests.chaos.chaos import Plan, Report, run
 from tests.chaos.cluster import BROKERS
 from tests.chaos.cluster_faults import CLUSTER_FAULTS
 from tests.chaos.faults import ALL_FAULTS, FAULTS
+
+UPGRADE_PER_S = 1_000.0
+WRONG = ("lost", "double", "differing", "disordered", "workers_failed")
 
 
 def main() -> int:
@@ -48,6 +51,9 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("--events", type=int, default=200_000, help="of --agreement")
     parser.add_argument("--kills", type=int, default=12, help="of --agreement")
+    parser.add_argument(
+        "--upgrade-from", metavar="COMMIT", help="only replace the processes of an earlier version"
+    )
     parser.add_argument("--sustained", action="store_true", help="only find the rate held calmly")
     given = parser.parse_args()
     if given.brokers == 1 and set(given.fault or ()) & CLUSTER_FAULTS.keys():
@@ -76,12 +82,14 @@ def _run(given: argparse.Namespace, folder: Path) -> int:
         found = killing.run(folder, given.kill_clients, rate, given.seed, echo)
     elif given.broker_away:
         found = broker_away.run(folder, given.broker_away, rate, echo)
+    elif given.upgrade_from:
+        found = upgrade.run(folder, given.upgrade_from, given.events_per_s or UPGRADE_PER_S, echo)
     elif given.postgres_away:
         found = outage.run(folder, given.postgres_away, rate, echo)
     else:
         return _chaos(given, folder)
     print(json.dumps(found))
-    return int(any(found.get(wrong) for wrong in ("lost", "double", "differing", "disordered")))
+    return int(any(found.get(wrong) for wrong in WRONG))
 
 
 def _chaos(given: argparse.Namespace, folder: Path) -> int:

@@ -125,7 +125,7 @@ def run(plan: Plan, folder: Path, echo: Echo) -> Report:
             faults = [order.pop() for _ in range(plan.faults_per_round)]
             _round(world, plan, number, faults, draw, report, echo)
         echo("replaying the whole log")
-        report.verify = _verify(world, echo)
+        report.verify = verified(world, echo)
     return report
 
 
@@ -187,7 +187,8 @@ def _wait_fresh(world: World, flow: Flow, since_ms: int) -> float:
     return time.time() - since_ms / 1000
 
 
-def _verify(world: World, echo: Echo) -> dict[str, int]:
+def verified(world: World, echo: Echo) -> dict[str, int]:
+    """Return what `verify` found over the whole log; print the first findings."""
     at = world.addresses
     config = VerifyConfig(at.kafka, at.postgres, at.redis, LearningConfig(policy(DEFAULT)))
     found = asyncio.run(verify(config, echo))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from tests.chaos.executor import Work, command
 from tests.chaos.proxy import Proxy
 from tests.chaos.services import KillableServer, Startable, services
 from tests.patience import until
-from topics.epoch import Epoch
+from topics.epoch import Epoch, read_epoch
 
 PARTITIONS = 4
 EXECUTORS = 3
@@ -41,8 +41,11 @@ Undo = Callable[[], None]
 class World:
     """A system on Apache Kafka with two threshold workers, from `with` to its end."""
 
-    def __init__(self, folder: Path, brokers: int = 1) -> None:
-        """`brokers`: 1, or as many as a `Cluster` has; then each record has as many copies."""
+    def __init__(self, folder: Path, brokers: int = 1, before: Path | None = None) -> None:
+        """`brokers`: 1, or as many as a `Cluster` has; then each record has as many copies.
+
+        `before`: the tree of another version, which begins.
+        """
         self.folder = folder
         self.services: dict[str, KillableServer] = services(folder / "services")
         self._copies, self._cluster = brokers, None
@@ -58,6 +61,7 @@ class World:
         self.messages: list[str] = []
         self._supervisors: list[Supervisor] = []
         self._started = 0
+        self._before = before
 
     @property
     def cluster(self) -> Cluster:
@@ -80,12 +84,39 @@ class World:
     def _start(self) -> None:
         found = {name: service.start() for name, service in self._all_services().items()}
         self.addresses = Addresses(**found)
-        self.epoch = asyncio.run(prepare(self.addresses, PARTITIONS, replication=self._copies))
+        if self._before is None:
+            self.epoch = asyncio.run(prepare(self.addresses, PARTITIONS, replication=self._copies))
+        else:
+            self._prepare_before(self._before)
         self.proxy = Proxy(urlsplit(found["postgres"]).port or 0)
         for instance, names in WORKERS:
-            self._supervisors.append(self.supervise(instance, names))
+            self._supervisors.append(self.supervise(instance, names, self._before))
         self.wait_ready()
         self.sleep(LOADED_S)
+
+    def _prepare_before(self, tree: Path) -> None:
+        """Create tables and topics by the commands of another version."""
+        at = self.addresses
+        settings = {"HEADSTART_KAFKA": at.kafka, "HEADSTART_POSTGRES": at.postgres}
+        environment = {**settings, "HEADSTART_REDIS": at.redis, **code_of(tree)}
+        self._run(["-P", "-m", "cli", "migrate"], environment)
+        partitions = ["--partitions", str(PARTITIONS)]
+        self._run(["-P", "-m", "cli", "topics", "create", *partitions], environment)
+        self.epoch = asyncio.run(read_epoch(at.kafka))
+
+    def upgrade(self, instance: str) -> None:
+        """Replace the workers of one instance by those of this version; wait until they work."""
+        place, names = next(
+            (place, names) for place, (own, names) in enumerate(WORKERS) if own == instance
+        )
+        self._supervisors[place].stop()
+        self._supervisors[place] = self.supervise(instance, names)
+        self.wait_ready()
+
+    def upgrade_executor(self, number: int) -> None:
+        """Replace an executor by one of this version."""
+        self._before = None
+        self.kill_executor(number)
 
     def wait_ready(self) -> None:
         """Wait until all workers are ready, and have their spares."""
@@ -105,8 +136,13 @@ class World:
         if self.proxy is not None:
             self.proxy.close()
 
-    def supervise(self, instance: str, names: tuple[str, ...]) -> Supervisor:
-        """Start workers of one instance, in their own data directory; return their supervisor."""
+    def supervise(
+        self, instance: str, names: tuple[str, ...], tree: Path | None = None
+    ) -> Supervisor:
+        """Start workers of one instance, in their own data directory; return their supervisor.
+
+        `tree`: of another version, whose code they run.
+        """
         assert self.proxy is not None
         at = self.addresses
         port = str(urlsplit(at.postgres).port)
@@ -116,6 +152,7 @@ class World:
             "HEADSTART_REDIS": at.redis,
             "HEADSTART_DATA": str(self.data(instance)),
             "HEADSTART_INSTANCE": instance,
+            **(code_of(tree) if tree else {}),
         }
         supervisor = Supervisor(self.data(instance) / "workers", environment, names)
         supervisor.start()
@@ -172,8 +209,9 @@ class World:
         with (self.folder / f"executor-{number}.log").open("ab") as log:
             # Each a session, as workers and services are: the kernel shares processors out among
             # sessions first, and three executors and this process would have to do with one share.
+            environment = {**os.environ, **(code_of(self._before) if self._before else {})}
             self.executors[number] = subprocess.Popen(
-                command(work), stdout=log, stderr=log, start_new_session=True
+                command(work), stdout=log, stderr=log, start_new_session=True, env=environment
             )
 
     def kill_executor(self, number: int) -> None:
@@ -216,9 +254,12 @@ class World:
             self.sleep(0.5)
         return lag
 
-    def _run(self, words: list[str]) -> None:
+    def _run(self, words: list[str], settings: Mapping[str, str] | None = None) -> None:
+        environment = {**os.environ, **(settings or {})}
         with (self.folder / "commands.log").open("ab") as log:
-            process = subprocess.Popen([sys.executable, *words], stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [sys.executable, *words], stdout=log, stderr=log, env=environment
+            )
             while process.poll() is None:
                 self.sleep(0.2)
         assert process.returncode == 0, f"{words}: see {self.folder / 'commands.log'}"
@@ -228,6 +269,11 @@ class World:
             return asyncio.run(total_lag(self.addresses, self.epoch.number))
         except (OSError, KafkaError):  # a service that is just coming back
             return -1
+
+
+def code_of(tree: Path) -> dict[str, str]:
+    """Return the environment in which a process runs the code of another tree."""
+    return {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "client")])}
 
 
 @contextmanager
