@@ -20,7 +20,7 @@ class KafkaSettings(BaseSettings):
         "", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; empty: by the other settings"
     )
     kafka_sasl_mechanism: str = Field(
-        "", description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+        "", description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
     )
     kafka_sasl_username: str = Field("", description="user of the Kafka login")
     kafka_sasl_password: SecretStr = Field(SecretStr(""), description="its password")
@@ -44,3 +44,6 @@ class KafkaSettings(BaseSettings):
     )
     kafka_oauth_client_secret_file: str = Field("", description="file with that secret")
     kafka_oauth_scope: str = Field("", description="scope that is asked for")
+    kafka_aws_region: str = Field(
+        "", description="region of the MSK cluster for AWS_MSK_IAM; empty: AWS_REGION"
+    )

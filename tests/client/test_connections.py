@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import pickle
 import re
 from pathlib import Path
 
 import pytest
 
-from headstart.connections.kafka_connections import client_options
+from headstart.connections.kafka_connections import NoToken, client_options
 from headstart.connections.kafka_security import UNSECURED, described_security
 from headstart.connections.own_security import security_from_environment, security_of_profile
 from headstart.connections.properties import security_in
@@ -64,11 +66,43 @@ def test_the_protocol_follows_from_the_options(options: dict[str, str], protocol
         ({"security_protocol": "SSL", "ssl_check_hostname": "no"}, "must be true or false"),
         ({"oauth_token_url": "file:///etc", "oauth_client_id": "c", "oauth_client_secret": CANARY},
          "must be an http or https URL"),
+        ({"sasl_mechanism": "AWS_MSK_IAM"}, "HEADSTART_KAFKA_AWS_REGION is missing"),
     ],
 )  # fmt: skip
 def test_incomplete_options_are_refused_by_name(options: dict[str, str], says: str) -> None:
     with pytest.raises(UnusableSecurity, match=says):
         described_security(options)
+
+
+def test_a_token_for_msk_is_signed_by_the_credentials_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    security = described_security({"sasl_mechanism": "AWS_MSK_IAM"})
+    options = client_options(security)
+    assert (options["security_protocol"], options["sasl_mechanism"]) == ("SASL_SSL", "OAUTHBEARER")
+    token = asyncio.run(options["sasl_oauth_token_provider"].token())
+    url = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+    assert url.startswith("https://kafka.eu-west-1.amazonaws.com/?Action=kafka-cluster%3AConnect")
+    assert "AKIDEXAMPLE%2F" in url
+    assert CANARY not in url
+
+
+def test_without_aws_credentials_the_fix_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "absent"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "absent"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    security = described_security({"sasl_mechanism": "AWS_MSK_IAM", "aws_region": "eu-west-1"})
+    provider = client_options(security)["sasl_oauth_token_provider"]
+    with pytest.raises(NoToken, match="no AWS credentials") as raised:
+        asyncio.run(provider.token())
+    assert "AWS_PROFILE" in raised.value.remedy
 
 
 def test_plain_text_takes_no_arguments() -> None:
@@ -97,6 +131,10 @@ def test_a_file_of_librdkafka_is_read(tmp_path: Path) -> None:
         ("ssl.cipher.suites=X", "ssl.cipher.suites is not supported"),
         ("enable.ssl.certificate.verification=false", "is refused"),
         ("nonsense", "line 1: not of the form KEY=VALUE"),
+        (
+            'sasl.jaas.config=x.IAMLoginModule required awsRoleArn="r";',
+            "awsRoleArn is not supported",
+        ),
     ],
 )
 def test_a_file_that_asks_for_more_is_refused(tmp_path: Path, line: str, says: str) -> None:

@@ -14,7 +14,7 @@ import aiokafka.conn
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 
-from headstart.connections.kafka_security import OAUTH, KafkaSecurity
+from headstart.connections.kafka_security import MSK_IAM, OAUTH, KafkaSecurity
 from headstart.connections.own_security import own_security
 from headstart.connections.secret import Secret, UnusableSecurity
 from headstart.connections.tls import ReloadingContext
@@ -28,6 +28,17 @@ class FailedConnection(NamedTuple):
     mechanism: str
     certificate: str
     """PEM file of the client's certificate; empty: it has none."""
+
+
+class NoToken(KafkaConnectionError):  # type: ignore[misc]
+    """There is no token, so that the connection is tried again. The message begins with why.
+
+    `remedy`: what to correct.
+    """
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(why)
+        self.why, self.remedy = why, remedy
 
 
 _failed: dict[tuple[str, int], FailedConnection] = {}
@@ -56,13 +67,9 @@ def client_options(security: KafkaSecurity | None = None) -> dict[str, Any]:
     options: dict[str, Any] = {"security_protocol": security.protocol}
     if security.uses_tls:
         options["ssl_context"] = ReloadingContext(security)
-    if security.mechanism == OAUTH:
-        from headstart.connections.oauth import TokenProvider
-
-        options |= {
-            "sasl_mechanism": OAUTH,
-            "sasl_oauth_token_provider": TokenProvider(security),
-        }
+    if security.mechanism in (OAUTH, MSK_IAM):
+        provider = _token_provider(security)
+        options |= {"sasl_mechanism": OAUTH, "sasl_oauth_token_provider": provider}
     elif security.uses_login:
         security.password.read()  # names an unusable file now
         options |= {
@@ -71,6 +78,20 @@ def client_options(security: KafkaSecurity | None = None) -> dict[str, Any]:
             "sasl_plain_password": _ReadAgain(security.password),
         }
     return options
+
+
+def _token_provider(security: KafkaSecurity) -> Any:
+    from headstart.connections.oauth import TokenProvider, fetch_by_credentials
+
+    if security.mechanism == OAUTH:
+        return TokenProvider(security, fetch_by_credentials)
+    try:
+        from headstart.connections.msk_iam import fetch_signed
+    except ImportError as error:
+        raise UnusableSecurity(
+            f"{MSK_IAM} needs the AWS signer ({error}): pip install 'headstart[msk]'"
+        ) from None
+    return TokenProvider(security, fetch_signed)
 
 
 def new_producer(

@@ -19,7 +19,11 @@ from aiokafka.errors import (
 )
 
 from headstart.connections.certificate_validity import is_expired
-from headstart.connections.kafka_connections import FailedConnection, failed_connection
+from headstart.connections.kafka_connections import (
+    FailedConnection,
+    NoToken,
+    failed_connection,
+)
 from headstart.connections.kafka_security import PLAINTEXT, PROTOCOLS, variable
 from headstart.connections.own_security import own_security
 from headstart.connections.secret import UnusableSecurity
@@ -161,8 +165,8 @@ def _of_login(error: BaseException, failed: FailedConnection) -> Trouble | None:
             "it wants no login at this port",
             f"set {_PROTOCOL} to SSL or PLAINTEXT, or use the port of its SASL listener",
         )
-    if isinstance(error, KafkaConnectionError) and "token endpoint" in str(error):
-        return Trouble(str(error).partition(": ")[2], "correct HEADSTART_KAFKA_OAUTH_...")
+    if isinstance(error, NoToken):
+        return Trouble(error.why, error.remedy)
     return None
 
 

@@ -12,13 +12,15 @@ from headstart.connections.secret import Secret, UnusableSecurity
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTH: Final = "OAUTHBEARER"
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTH)
+MSK_IAM: Final = "AWS_MSK_IAM"
+"""OAUTHBEARER to brokers, with tokens signed by AWS credentials; named as in the Java client."""
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTH, MSK_IAM)
 SECRETS: Final = ("sasl_password", "ssl_key_password", "oauth_client_secret")
 """Options that are secrets; each has another that names its file, with `_file` appended."""
 _FILES: Final = ("ssl_ca", "ssl_cert", "ssl_key")
 OPTIONS: Final = (
     "security_protocol", "sasl_mechanism", "sasl_username", *_FILES, "ssl_check_hostname",
-    "oauth_token_url", "oauth_client_id", "oauth_scope",
+    "oauth_token_url", "oauth_client_id", "oauth_scope", "aws_region",
     *(name for secret in SECRETS for name in (secret, f"{secret}_file")),
 )  # fmt: skip
 """Names of all options. Their variables are HEADSTART_KAFKA_ and the name in capitals."""
@@ -53,6 +55,8 @@ class KafkaSecurity:
     client_id: str = ""
     client_secret: Secret = field(default_factory=Secret)
     scope: str = ""
+    aws_region: str = ""
+    """The region of an MSK cluster, for AWS_MSK_IAM."""
     profile: str = ""
 
     @property
@@ -99,6 +103,7 @@ def described_security(
         given.get("oauth_client_id", ""),
         found.get("oauth_client_secret", Secret()),
         given.get("oauth_scope", ""),
+        _region(given) if mechanism == MSK_IAM else "",
         profile or _profile(protocol, mechanism, given),
     )
     _require_complete(security)
@@ -125,6 +130,12 @@ def _mechanism(protocol: str, given: Mapping[str, str]) -> str:
     return _choice("sasl_mechanism", named, MECHANISMS)
 
 
+def _region(given: Mapping[str, str]) -> str:
+    """Return the region that is named, else that of the AWS SDK's own variables."""
+    named = (given.get("aws_region"), *map(os.environ.get, ("AWS_REGION", "AWS_DEFAULT_REGION")))
+    return next(filter(None, named), "")
+
+
 def _choice(option: str, named: str, known: tuple[str, ...]) -> str:
     if named not in known:
         raise UnusableSecurity(f"{variable(option)} must be {', '.join(known)}, not {named!r:.60}")
@@ -149,7 +160,8 @@ def _secrets(given: Mapping[str, str]) -> dict[str, Secret]:
 
 
 def _profile(protocol: str, mechanism: str, given: Mapping[str, str]) -> str:
-    who = given.get("sasl_username") or given.get("oauth_client_id") or given.get("ssl_cert", "")
+    names = ("sasl_username", "oauth_client_id", "ssl_cert", "aws_region")
+    who = next((given[name] for name in names if name in given), "")
     return "environment:" + ":".join(part for part in (protocol, mechanism, who) if part)
 
 
@@ -162,6 +174,8 @@ def _require_complete(security: KafkaSecurity) -> None:
             "oauth_client_id": security.client_id,
             "oauth_client_secret": security.client_secret,
         }
+    elif security.mechanism == MSK_IAM:
+        needed = {"aws_region": security.aws_region}
     elif security.uses_login:
         needed = {"sasl_username": security.username, "sasl_password": security.password}
     if security.key and not security.cert:

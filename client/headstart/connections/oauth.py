@@ -1,4 +1,4 @@
-"""Fetches OAuth tokens for Kafka by client credentials (RFC 6749, section 4.4)."""
+"""Gives Kafka clients OAuth tokens, each until shortly before it expires."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.errors import KafkaConnectionError
 
+from headstart.connections.kafka_connections import NoToken
 from headstart.connections.kafka_security import KafkaSecurity
 from headstart.connections.secret import UnusableSecurity
 from headstart.connections.tls import loaded_context
@@ -24,31 +25,45 @@ _SPARE_S: Final = 30.0
 """A token that expires within this is replaced."""
 
 
+class Token(NamedTuple):
+    """A token for Kafka, and for how long it is valid."""
+
+    text: str
+    lifetime_s: float
+
+
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     """Gives aiokafka a token at each connection; keeps one until shortly before it expires.
 
     Brokers end a connection when its token expires; the next connection asks again.
     """
 
-    def __init__(self, security: KafkaSecurity) -> None:
-        """`security`: names endpoint, client and scope. The secret is read for each token."""
-        self._security = security
+    def __init__(self, security: KafkaSecurity, fetch: Callable[[KafkaSecurity], Token]) -> None:
+        """`fetch`: returns a new token, and may block; it raises `NoToken`."""
+        self._security, self._fetch = security, fetch
         self._token, self._until = "", 0.0
 
     async def token(self) -> str:
-        """Return a token. Raises `KafkaConnectionError`, so that the connection is tried again."""
+        """Return a token. Raises `NoToken`."""
         if time.monotonic() >= self._until:
-            try:
-                answer = await asyncio.to_thread(_fetch, self._security)
-                self._token = str(answer["access_token"])
-                lifetime_s = float(answer.get("expires_in", 60))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise KafkaConnectionError(_reason(self._security, error)) from None
+            self._token, lifetime_s = await asyncio.to_thread(self._fetch, self._security)
             self._until = time.monotonic() + max(0.0, min(lifetime_s - _SPARE_S, lifetime_s * 0.8))
         return self._token
 
 
-def _fetch(security: KafkaSecurity) -> dict[str, Any]:
+def fetch_by_credentials(security: KafkaSecurity) -> Token:
+    """Return a token by client credentials (RFC 6749, section 4.4). Raises `NoToken`.
+
+    `security` names endpoint, client and scope. The secret is read for each token.
+    """
+    try:
+        answer = _ask(security)
+        return Token(str(answer["access_token"]), float(answer.get("expires_in", 60)))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NoToken(_reason(security, error), "correct HEADSTART_KAFKA_OAUTH_...") from None
+
+
+def _ask(security: KafkaSecurity) -> dict[str, Any]:
     """Return the endpoint's answer."""
     secret = security.client_secret.read()
     form = {"grant_type": "client_credentials"}

@@ -42,6 +42,8 @@ _IN_JAAS: Final = {
     "clientSecret": "oauth_client_secret",
     "scope": "oauth_scope",
 }
+_OF_OTHERS: Final = ("awsProfileName", "awsRoleArn")
+"""Words of MSK's login module that would log in as another identity."""
 _JAAS_WORD: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
 _STORES: Final = ("ssl.truststore", "ssl.keystore")
 _HOST_NAMES: Final = "ssl.endpoint.identification.algorithm"
@@ -117,6 +119,11 @@ def secret_in(path: Path, option: str) -> str:
 def _options(properties: Mapping[str, str]) -> dict[str, str]:
     found = {_KEYS[name]: value for name, value in properties.items() if name in _KEYS and value}
     for word in _JAAS_WORD.finditer(properties.get(_JAAS, "")):
+        if word[1] in _OF_OTHERS:
+            raise UnusableSecurity(
+                f"{_JAAS}: {word[1]} is not supported; name a profile, which may have a role, in "
+                "AWS_PROFILE"
+            )
         if option := _IN_JAAS.get(word[1]):
             quoted = re.sub(r"\\(.)", r"\1", word[2]) if word[2] is not None else None
             found.setdefault(option, quoted or word[3] or word[4] or "")
