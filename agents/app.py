@@ -30,6 +30,7 @@ from agents.fatal import exit_fatally
 from agents.health.log_epoch_watch import LogWatch
 from agents.health.reporter import HealthReporter
 from agents.health.stall_guard import HEARTBEAT_S, SESSION_TIMEOUT_S
+from agents.instance_name import Membership
 from agents.retry_delays import AT_WORK_S, delay_s
 from topics.kafka.asking_again import passes
 
@@ -56,6 +57,8 @@ class App(faust.App):  # type: ignore[misc]
     """A Faust app that fetches batch-wise."""
 
     source_topics: frozenset[str] = frozenset()
+    membership: Membership | None = None
+    """How it appears in its group; None: it is in none."""
     used_partitions: int | None = None
     """The partitions of the log epoch, the first of each topic; None: of another system's topic."""
     gather_bytes, gather_ms = 1, FETCH_WAIT_MS
@@ -123,10 +126,12 @@ class App(faust.App):  # type: ignore[misc]
 
 def new_app(group: str, config: WorkerConfig) -> App:
     """Return an app of one consumer group. Settings that deviate from Faust's give the reason."""
+    membership = Membership(config.kafka, group, config.instance, config.data)
     app = App(
         group,
         broker=[f"kafka://{address}" for address in config.kafka.split(",")],
         broker_credentials=broker_credentials(),
+        broker_client_id=membership.client_id,
         store="memory://",
         TableManager=Tables,
         PartitionAssignor=EpochAssignor,
@@ -146,10 +151,11 @@ def new_app(group: str, config: WorkerConfig) -> App:
         broker_heartbeat_interval=HEARTBEAT_S,
         broker_max_poll_interval=600.0,
         consumer_auto_offset_reset="earliest",
-        consumer_group_instance_id=f"{group}-{config.instance}",
+        consumer_group_instance_id=membership.static_id,
         producer_acks=-1,
         worker_redirect_stdouts=False,
     )
+    app.membership = membership
     app.on_rebalance_complete.connect(_prepare_positions)
     app.on_before_shutdown.connect(_close)
     app.task(refetch_stalled_partitions)

@@ -6,6 +6,7 @@ import os
 
 import structlog
 
+from agents.instance_name import InstanceNameTaken
 from processing.records.dlq_limits import EXIT_CODE, RefusalLimitExceeded
 
 log = structlog.get_logger()
@@ -16,5 +17,8 @@ def exit_fatally(where: str, error: BaseException) -> None:
     if isinstance(error, RefusalLimitExceeded):
         log.error("worker.dlq_limit_exceeded", where=where, reason=str(error))
         os._exit(EXIT_CODE)
+    if isinstance(error, InstanceNameTaken):
+        log.error("worker.failed", where=where, error=str(error))
+        os._exit(1)
     log.error("worker.failed", where=where, error=repr(error), exc_info=error)
     os._exit(70)  # EX_SOFTWARE

@@ -20,6 +20,8 @@ from agents.config import WorkerConfig
 from agents.health.log_epoch_watch import LogWatch
 from agents.health.probes import postgres_probe, redis_probe
 from agents.health.reporter import BROKER, HealthReporter
+from agents.health.stall_guard import SESSION_TIMEOUT_S
+from agents.instance_name import Membership
 from agents.memory.main import run_memory
 from agents.predictions.agent import predictions_app
 from agents.retry_delays import AT_START_S, delay_s
@@ -52,6 +54,8 @@ APPS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
 _WITHOUT_POSTGRES: Final = ("thresholds", PREDICTIONS)
 """Learning needs no Postgres."""
 _COLLECT_S: Final = 10.0
+_NAME_S: Final = SESSION_TIMEOUT_S + 5.0
+"""How long another member may keep the instance name, in case that it has ended."""
 
 
 class DataDirectoryTaken(RuntimeError):
@@ -188,20 +192,43 @@ async def _until_ready(
         while True:
             try:
                 epoch = await read_epoch(config.kafka)
-                if name == SPANS:
-                    return epoch, await _partitions_of(config.kafka, config.spans_topic)
-                if name == PREDICTIONS:
-                    await _require_topics(config.kafka, {DECISIONS.name, MODELS.name})
-                if name not in _WITHOUT_POSTGRES:
-                    health.wait_for("migration")  # no limit on its duration
-                    await _prepare_postgres(name, config.postgres)
-                return epoch, epoch.partitions
+                partitions = await _prepared(name, config, health, epoch)
+                if not epoch.volatile:  # the embedded broker keeps members that have ended
+                    await _require_own_name(name, config, health)
+                return epoch, partitions
             except (ConnectionError, TopicsMissing, PermissionMissing) as error:
                 delay = delay_s(AT_START_S, attempt)
                 log.warning("worker.retrying", worker=name, reason=str(error), retry_s=delay)
                 health.wait_for(_missing(error), reason=" ".join(str(error).split()))
                 await asyncio.sleep(delay)
                 attempt += 1
+
+
+async def _prepared(name: str, config: WorkerConfig, health: HealthReporter, epoch: Epoch) -> int:
+    """Return the number of partitions of the worker's topic, once it has what it needs."""
+    if name == SPANS:
+        return await _partitions_of(config.kafka, config.spans_topic)
+    if name == PREDICTIONS:
+        await _require_topics(config.kafka, {DECISIONS.name, MODELS.name})
+    if name not in _WITHOUT_POSTGRES:
+        health.wait_for("migration")  # no limit on its duration
+        await _prepare_postgres(name, config.postgres)
+    return epoch.partitions
+
+
+async def _require_own_name(name: str, config: WorkerConfig, health: HealthReporter) -> None:
+    """Raise `InstanceNameTaken` if another worker has this one's instance name."""
+    said = False
+
+    def wait(reason: str) -> None:
+        nonlocal said
+        if not said:
+            log.warning("worker.retrying", worker=name, reason=reason, retry_s=_NAME_S)
+        said = True
+        health.wait_for(f"its instance name {config.instance}", reason=reason)
+
+    membership = Membership(config.kafka, f"headstart-{name}", config.instance, config.data)
+    await membership.require_own_name(wait, _NAME_S)
 
 
 async def _partitions_of(kafka: str, topic: str) -> int:

@@ -83,9 +83,15 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer._fetch_max_bytes = self.app.partition_bytes + EXTRA_FETCH_BYTES
         return consumer
 
+    @property
+    def member_id(self) -> str:
+        """The id that the group knows this consumer by; empty before it joins, or once put out."""
+        return "" if self._consumer is None else str(self._consumer._coordinator.member_id)
+
     async def crash(self, reason: BaseException) -> None:
         """End the process: nothing is fetched without this thread."""
-        exit_fatally("consumer", reason)
+        membership = self.app.membership
+        exit_fatally("consumer", membership.explained(reason) if membership else reason)
 
     async def _highwaters(self, partitions: Iterable[TP]) -> Mapping[TP, int]:
         """Return the last stable offsets: the ends that this consumer can reach.
@@ -148,6 +154,7 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         self._done: dict[TP, int] = {}
         self._committable: dict[TP, int] = {}
         self._positions: Mapping[TP, int] = {}
+        self._member_id = ""
         self.paused: set[TP] = set()
         """Partitions whose queue is full."""
         super().__init__(*args, **kwargs)
@@ -240,8 +247,26 @@ class Consumer(StockConsumer):  # type: ignore[misc]
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
         """Do nothing: gaps are found by fetch positions, not by the offsets of records."""
 
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Remember the id under which the group assigned them."""
+        self._member_id = self._thread.member_id
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    async def _end_if_name_is_taken(self) -> None:
+        """End the process if it was put out of its group by another of its instance name."""
+        membership = self.app.membership
+        if membership is None or not self._member_id or self._thread.member_id:
+            return
+        try:
+            taken = await membership.taken_since(self._member_id)
+        except ConnectionError:  # joining the group waits for the broker
+            return
+        if taken is not None:
+            exit_fatally("group", taken)
+
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Let work in flight finish, then clear the offsets of the old assignment."""
+        await self._end_if_name_is_taken()
         await self.app.drain_queues()
         await super().on_partitions_revoked(revoked)
         self._done.clear()

@@ -5,6 +5,7 @@ Every test has a tenant of its own, so that they share the system.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -20,11 +21,12 @@ import psycopg
 import pytest
 from redis import Redis
 
-from deploy.local import StackConfig
-from deploy.system import System
+from deploy.local import Stack, StackConfig
+from deploy.system import System, prepare
 from headstart.events.schema import new_id
 from headstart.keys import redis_key
 from sinks.epochs import REDIS_KEY
+from tests.integration.hosts import Site
 from tests.integration.topic_records import read_whole_topic
 from tests.patience import PATIENCE_S, until
 from tests.processes import ENVIRONMENT, command_line, run_command
@@ -115,6 +117,17 @@ class Stored:
 
     def _seen(self) -> object:
         return self.ids(), self.query(_STATE)
+
+
+@pytest.fixture
+def site(broker: str, tmp_path: Path) -> Iterator[Site]:
+    """A log of the test's own, on which it starts workers of several hosts."""
+    with Stack(StackConfig(data=tmp_path / "stack", kafka=broker)) as stack:
+        made = Site(stack.addresses, asyncio.run(prepare(stack.addresses, PARTITIONS)), tmp_path)
+        try:
+            yield made
+        finally:
+            made.stop()
 
 
 @pytest.fixture

@@ -27,6 +27,29 @@ class GroupState:
     owned: Mapping[str, frozenset[int]] | None = None
 
 
+@dataclass(frozen=True)
+class GroupMember:
+    """One member of a consumer group. `host`: the address it connects from."""
+
+    member_id: str
+    client_id: str
+    host: str
+
+
+async def group_members(kafka: str, group: str) -> list[GroupMember]:
+    """Return the members of a group in any state; none if it cannot be described at present.
+
+    Raises `BrokerUnreachable`.
+    """
+    async with admin_client(kafka) as client:
+        try:
+            (answer,) = await client.describe_consumer_groups([group])
+        except KafkaError:
+            return []
+    ((code, _name, _state_name, _type, _protocol, members, *_more),) = answer.groups
+    return [] if code else [GroupMember(*member[:3]) for member in members]
+
+
 async def describe_groups(kafka: str, groups: Iterable[str]) -> dict[str, GroupState]:
     """Return the state of each group that can be described. Raises `BrokerUnreachable`."""
     found = {}

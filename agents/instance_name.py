@@ -1,0 +1,125 @@
+"""Lets one worker of an instance name into a consumer group, and keeps a second one out.
+
+The name makes a worker a static member of its group. Of two with the same name the broker keeps the
+one that joined last; the other would join again, and so on. Heartbeats of aiokafka do not carry the
+name, so that neither would be told why.
+
+A worker's client id ends with a hash of its host and data directory. The broker keeps the client id
+of a static member that is replaced, so a worker that starts again recognises its predecessor, which
+has ended, because it has the lock of the data directory (agents/worker.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aiokafka.errors import BrokerResponseError, kafka_errors
+
+from topics.kafka.groups import GroupMember, group_members
+
+_POLL_S: Final = 1.0
+_UUID_CHARACTERS: Final = 36
+_HASH_CHARACTERS: Final = 8
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class FencedInstanceId(BrokerResponseError):  # type: ignore[misc]
+    """Another member has joined with the same instance name; aiokafka does not know the code."""
+
+    errno = 82
+    message = "FENCED_INSTANCE_ID"
+    description = "Another member of the group has taken this instance name."
+
+
+kafka_errors.setdefault(FencedInstanceId.errno, FencedInstanceId)
+
+
+class InstanceNameTaken(RuntimeError):
+    """Another worker with the same instance name is in the group."""
+
+    def __init__(self, membership: Membership, other: GroupMember | None) -> None:
+        by = "another worker" if other is None else f"another worker ({membership.place_of(other)})"
+        super().__init__(
+            f"{by} with the instance name {membership.instance} is in the group "
+            f"{membership.group}, and two would put each other out: give this one its own name "
+            "(--instance NAME or HEADSTART_INSTANCE), or end the other"
+        )
+
+
+@dataclass(frozen=True)
+class Membership:
+    """How a worker appears in its consumer group. `data`: its own data directory."""
+
+    kafka: str
+    group: str
+    instance: str
+    data: Path
+
+    @property
+    def static_id(self) -> str:
+        """The group's `group.instance.id` of this worker."""
+        return f"{self.group}-{self.instance}"
+
+    @property
+    def client_id(self) -> str:
+        """The id of its Kafka clients: static id, host, and a hash of host and data directory."""
+        host = socket.gethostname()
+        boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+        place = f"{host}\0{boot}\0{self.data.resolve()}".encode()
+        return f"{self.static_id}.{host}.{hashlib.sha256(place).hexdigest()[:_HASH_CHARACTERS]}"
+
+    def place_of(self, member: GroupMember) -> str:
+        """Return the host of a member with this static id, and the address it connects from."""
+        address = member.host.lstrip("/")
+        before, after = f"{self.static_id}.", _HASH_CHARACTERS + 1
+        if not member.client_id.startswith(before) or len(member.client_id) <= len(before) + after:
+            return address
+        return f"host {member.client_id[len(before) : -after]}, {address}"
+
+    async def require_own_name(self, waits: Callable[[str], None], patience_s: float) -> None:
+        """Return once no worker of another place has this worker's name.
+
+        `waits`: called with the reason every second. `patience_s`: longer than the session timeout,
+        within which a member that has ended leaves the group. Raises `InstanceNameTaken` if the
+        other is still in it then, and `BrokerUnreachable`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience_s
+        while other := self._other(await group_members(self.kafka, self.group)):
+            if loop.time() > deadline:
+                raise InstanceNameTaken(self, other)
+            waits(f"{self.place_of(other)} has it, or has ended less than {patience_s:.0f} s ago")
+            await asyncio.sleep(_POLL_S)
+
+    def _other(self, members: Iterable[GroupMember]) -> GroupMember | None:
+        own = self.client_id
+        return next((each for each in self._named(members) if each.client_id != own), None)
+
+    async def taken_since(self, member_id: str) -> InstanceNameTaken | None:
+        """Return the error if another member has taken the name since this one was `member_id`.
+
+        Raises `BrokerUnreachable`.
+        """
+        for each in self._named(await group_members(self.kafka, self.group)):
+            if each.member_id != member_id:
+                return InstanceNameTaken(self, None if each.client_id == self.client_id else each)
+        return None
+
+    def _named(self, members: Iterable[GroupMember]) -> Iterable[GroupMember]:
+        """Yield the members of this static id: the broker appends a UUID to it."""
+        before = f"{self.static_id}-"
+        for each in members:
+            if each.member_id[:-_UUID_CHARACTERS] == before:
+                yield each
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return `InstanceNameTaken` in place of the broker's error of that meaning."""
+        if FencedInstanceId.__name__ in repr(error):  # aiokafka wraps it as text
+            return InstanceNameTaken(self, None)
+        return error
