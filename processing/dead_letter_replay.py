@@ -34,6 +34,11 @@ def replay_of(
     """
     if letter.source is None or letter.group is None:
         raise NotReplayable("its headers do not name what refused it, and where it came from")
+    if letter.lost_until is not None:
+        raise NotReplayable(
+            "it stands for records that retention deleted before they were read: nothing is left "
+            "to replay. Drop it"
+        )
     if letter.source.topic == DECISIONS.name:
         raise NotReplayable(
             f"it comes from {DECISIONS.name}, and later decisions of its executor are learned "

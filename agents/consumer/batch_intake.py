@@ -23,8 +23,8 @@ class PausableSource(FetchSource[TP], Protocol):
 class BatchIntake:
     """Opened by each assignment, and closed by each revocation; in between it takes batches.
 
-    `handle`: as of a `PartitionQueue`. `on_lost`: called with the number of records that the log
-    no longer has. `on_error`: called with the group and an error of `handle`.
+    `handle`: as of a `PartitionQueue`. `on_lost`: see `FetchSequencer`. `on_error`: called with the
+    group and an error of `handle`.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class BatchIntake:
         handle: Callable[[list[tuple[TP, RecordBatch]]], Awaitable[float | None]],
         linger_s: float = 0.0,
         *,
-        on_lost: Callable[[int], None],
+        on_lost: Callable[[TP, range], Awaitable[None]],
         on_error: Callable[[str, BaseException], None],
     ) -> None:
         self._group, self._handle, self._linger_s = group, handle, linger_s

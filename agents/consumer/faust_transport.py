@@ -279,7 +279,20 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         await super().perform_seek()
         committed = {tp: offset or 0 for tp, offset in self._committed_offset.items()}
         assigned = {tp for tp in self.assignment() if tp.topic in self.app.source_topics}
-        self._positions = await self.app.positions(assigned, committed)
+        begin = await self.app.positions(assigned, committed)
+        self._positions = await self._after_deleted(begin)
+
+    async def _after_deleted(self, begin: Mapping[TP, int]) -> Mapping[TP, int]:
+        """Return where the log has records; report those that retention deleted unread.
+
+        At once: a log of which all is deleted has nothing to fetch that would show a gap.
+        """
+        earliest = await self.earliest_offsets(*begin) if begin else {}
+        after = {tp: earliest[tp] for tp, offset in begin.items() if earliest.get(tp, 0) > offset}
+        for tp, offset in after.items():
+            nothing = RecordBatch(tp.topic, tp.partition, offset, offset, [], [], [], [])
+            await self.app.runtime.accept(tp, self.app.consumer_generation_id, nothing)
+        return {**begin, **after}
 
     async def perform_seek(self) -> None:
         """Seek to the positions that the app returned, not to the committed offsets."""

@@ -6,7 +6,7 @@ Knows neither Faust nor Kafka; `FetchSource` is the part of a consumer that it n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -34,6 +34,10 @@ class FetchSource(Protocol[Place]):
         ...
 
 
+async def _ignore(_place: object, _lost: range) -> None:
+    """Do nothing."""
+
+
 class FetchSequencer(Generic[Place]):
     """Decides for the partitions of one assignment which batch is the next one."""
 
@@ -44,11 +48,12 @@ class FetchSequencer(Generic[Place]):
         begin: Mapping[Place, int],
         *,
         holes_are_real: bool,
-        on_lost: Callable[[int], None] = lambda _records: None,
+        on_lost: Callable[[Place, range], Awaitable[None]] = _ignore,
     ) -> None:
         """`begin`: the first offset of each partition. `holes_are_real`: see `OffsetTracker`.
 
-        `on_lost`: called with the number of records that the log no longer has.
+        `on_lost`: awaited with a partition and its offsets that the log no longer has, before
+        anything after them is taken.
         """
         self.positions: OffsetTracker[Place] = OffsetTracker(begin, holes_are_real=holes_are_real)
         self._source, self._on_lost = source, on_lost
@@ -77,9 +82,10 @@ class FetchSequencer(Generic[Place]):
     async def _skip_lost(self, place: Place) -> None:
         """Continue where the log now begins: retention has deleted what was before."""
         where, earliest = self._where(place), await self._source.earliest_offsets(place)
+        begin = self.positions[place]
         if lost := self.positions.skip_lost(place, earliest[place]):
-            self._log.error("records.lost_to_retention", **where, lost=lost)
-            self._on_lost(lost)
+            self._log.error("records.lost_to_retention", **where, next=begin + lost, lost=lost)
+            await self._on_lost(place, range(begin, begin + lost))
 
     def _where(self, place: Place) -> dict[str, object]:
         return {"at": str(place), "expected": self.positions[place]}

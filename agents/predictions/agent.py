@@ -18,6 +18,7 @@ from agents.app import App, new_app, register_agent
 from agents.config import WorkerConfig
 from agents.consumer.batch_intake import BatchIntake
 from agents.consumer.first_offsets import with_earliest
+from agents.consumer.lost_records import LostRecords
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts, started
 from agents.predictions.model_files import ModelFiles
@@ -72,8 +73,9 @@ class PredictionsAgent:
         """Held while models change, or are read as a whole."""
         self._owned: dict[TP, OwnedModels] = {}
         self._intake = BatchIntake(
-            PREDICTIONS_GROUP, self._handle, on_lost=self.counts.count_lost, on_error=env.exit
-        )
+            PREDICTIONS_GROUP, self._handle,
+            on_lost=LostRecords(PREDICTIONS_GROUP, self._producer, self.counts), on_error=env.exit,
+        )  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
 
     async def positions(

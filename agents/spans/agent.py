@@ -17,6 +17,7 @@ from agents.app import App, new_app, register_agent
 from agents.config import WorkerConfig
 from agents.consumer.batch_intake import BatchIntake
 from agents.consumer.first_offsets import with_earliest
+from agents.consumer.lost_records import LostRecords
 from agents.dlq_limit_guard import DlqLimitGuard
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts, started
@@ -51,8 +52,9 @@ class SpansAgent:
         self._guard = DlqLimitGuard(config.limits, config.data, epoch.number)
         self._conversion = RecordConversion(epoch.number, epoch.partitions)
         self._intake = BatchIntake(
-            SPANS_GROUP, self._handle, on_lost=self.counts.count_lost, on_error=env.exit
-        )
+            SPANS_GROUP, self._handle,
+            on_lost=LostRecords(SPANS_GROUP, self._producer, self.counts), on_error=env.exit,
+        )  # fmt: skip
         self._started = False
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:

@@ -12,6 +12,7 @@ from faust.types import TP
 from agents.app import App, new_app, register_agent
 from agents.config import WorkerConfig
 from agents.consumer.batch_intake import BatchIntake
+from agents.consumer.lost_records import LostRecords
 from agents.dlq_limit_guard import DlqLimitGuard
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
@@ -74,8 +75,9 @@ class StorageAgent:
         self._producer = producer
         self._guard = DlqLimitGuard(config.limits, config.data, epoch.number)
         self._intake = BatchIntake(
-            spec.group, self._handle, LINGER_S, on_lost=self.counts.count_lost, on_error=env.exit
-        )
+            spec.group, self._handle, LINGER_S,
+            on_lost=LostRecords(spec.group, producer, self.counts), on_error=env.exit,
+        )  # fmt: skip
         self._storing: asyncio.Task[None] | None = None
         self._started = False
         self._side_job: asyncio.Task[None] | None = None

@@ -14,6 +14,7 @@ from faust.types import TP
 
 from agents.app import App, new_app, register_agent
 from agents.config import WorkerConfig
+from agents.consumer.lost_records import LostRecords
 from agents.consumer.partition_queue import queue_bytes_per_partition
 from agents.consumer.sequencer import FetchSequencer
 from agents.dlq_limit_guard import DlqLimitGuard
@@ -93,6 +94,7 @@ class ThresholdAgent:
         self.opened: Callable[[], None] = lambda: None
         """Called when partitions have been opened."""
         self._owned: dict[TP, OwnedPartition] = {}
+        self._lost = LostRecords(THRESHOLDS_GROUP, self.services.producer, self.counts)
         self._sequencer: FetchSequencer[TP] | None = None
         self._generation = -1
         self._scanner = ThreadPoolExecutor(1, "scanner")
@@ -125,9 +127,8 @@ class ThresholdAgent:
         }
         begin = {tp: each.core.applied_offset + 1 for tp, each in owned.items()}
         real = services.producer.idempotent
-        source, lose = services.app.consumer, self.counts.count_lost
         self._sequencer = FetchSequencer(
-            source, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=lose
+            services.app.consumer, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=self._lost
         )
         self._owned, self._generation = owned, generation
         self.opened()

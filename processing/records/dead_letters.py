@@ -10,6 +10,7 @@ from processing.records.batch import RecordBatch
 from processing.records.decode import Rejection
 from topics.dead_letters.messages import (
     GROUP_HEADER,
+    LOST_UNTIL_HEADER,
     OFFSET_HEADER,
     PARTITION_HEADER,
     PLACE_HEADER,
@@ -33,6 +34,23 @@ class DeadLetter(NamedTuple):
     partition: int
     offset: int
     reason: str
+
+
+def letter_of_lost(topic: str, partition: int, lost: range, group: str) -> DeadLetter:
+    """Return the dead letter of the offsets `lost`: retention deleted them unread by `group`."""
+    reason = (
+        f"retention deleted offsets {lost.start} to {lost.stop - 1} before {group} had read them"
+    )
+    headers = {
+        TOPIC_HEADER: topic,
+        PARTITION_HEADER: partition,
+        OFFSET_HEADER: lost.start,
+        LOST_UNTIL_HEADER: lost.stop,
+        REASON_HEADER: reason,
+        GROUP_HEADER: group,
+    }
+    encoded = [(name, str(text).encode()) for name, text in headers.items()]
+    return DeadLetter(None, b"", encoded, partition, lost.start, reason)
 
 
 def dead_letter(batch: RecordBatch, position: int, rejection: Rejection, group: str) -> DeadLetter:

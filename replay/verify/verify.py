@@ -35,17 +35,21 @@ from sinks.redis.commands import CommandPublisher
 from sinks.redis.comparison import RedisComparison
 from sinks.redis.stored_fields import Field
 from sinks.redis.wrong_fields import WrongField
-from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
+from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.commands.log import read_commands
 from topics.control.purges import EventSubject, PartitionPurges
-from topics.dead_letters.messages import GROUP_HEADER
+from topics.dead_letters.log import DeadLetterLog
+from topics.dead_letters.messages import DeadLetterFilter
 from topics.epoch import Epoch, read_epoch
 from topics.kafka.admin import TopicsMissing, TopicState
-from topics.kafka.reader import read_records, topic_state
+from topics.kafka.reader import topic_state
 from topics.schema.event_structs import EventFields
 
 REDIS_PATIENCE_S: Final = 5.0
 """How long a threshold may be on its way to Redis."""
+NOT_SEEN_FIX: Final = (
+    "retention deleted them unread; once that is known: headstart dead-letters drop"
+)
 KEPT_FIX: Final = (
     "it stays, because it restricts what executors do: set it by `headstart config set`, or set it "
     "there and then unset it"
@@ -96,7 +100,7 @@ async def verify(config: VerifyConfig, echo: Callable[[str], None]) -> Verified:
     epoch = await read_epoch(config.kafka)
     found = Verified()
     events = await topic_state(config.kafka, EVENTS.name)
-    refused = await _refused(config.kafka)
+    refused = await _refused(config.kafka, found.findings, echo)
     purges = await read_log_purges(config.kafka, config.rules.operators_key)
     async with reading_postgres(config.postgres) as connection:
         stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
@@ -221,14 +225,25 @@ class _Episodes:
                 self._found.findings.add("episode_missing", partition=partition, id=missing)
 
 
-async def _refused(kafka: str) -> set[str]:
-    """Return the ids of the events that the episode sink's database refused."""
-    state = await topic_state(kafka, DEAD_LETTERS.name)
-    ids = set()
-    async for record in read_records(kafka, DEAD_LETTERS.name, state.begin, state.end):
-        if dict(record.headers).get(GROUP_HEADER) == EPISODES_GROUP.encode():
+async def _refused(kafka: str, findings: Findings, echo: Callable[[str], None]) -> set[str]:
+    """Return the ids of the events that the episode sink's database refused.
+
+    Add what retention deleted unread; also say it at once, as the log cannot be replayed then. Of
+    what was dropped from the dead letters, only say it.
+    """
+    letters, ids = await DeadLetterLog.open(kafka), set()
+    async for letter in letters.letters(DeadLetterFilter(), handled=True):
+        if letter.lost_until is not None and (source := letter.source) is not None:
+            echo(f"{source.topic}, partition {source.partition}: {letter.reason}")
+            if letters.handling(letter) is None:
+                offsets = f"{source.offset} to {letter.lost_until - 1}"
+                findings.add(
+                    "not_seen", topic=source.topic, partition=source.partition, offsets=offsets,
+                    group=letter.group, fix=f"{NOT_SEEN_FIX} {letter.at}",
+                )  # fmt: skip
+        elif letter.group == EPISODES_GROUP:
             try:
-                ids.add(str(orjson.loads(record.value)["id"]))
+                ids.add(str(orjson.loads(letter.value)["id"]))
             except (orjson.JSONDecodeError, TypeError, KeyError):
                 continue  # not an event, so it is not looked up
     return ids

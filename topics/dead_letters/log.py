@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
@@ -30,6 +31,8 @@ from topics.kafka.sender import send_all
 
 _LOG = logging.getLogger("headstart.dead_letters")
 
+NEWEST: Final = 10_000
+"""Dead letters of a partition that are searched for lost records."""
 SENT_AT_ONCE: Final = 200
 """Dead letters per batch; bounds memory and what a crash repeats."""
 
@@ -48,9 +51,15 @@ class DeadLetterLog:
         self._kafka, self._state, self._handled = kafka, state, handled
 
     @classmethod
-    async def open(cls, kafka: str) -> Self:
-        """Open the log as it is now. Raises `BrokerUnreachable` and `TopicsMissing`."""
+    async def open(cls, kafka: str, newest: int | None = None) -> Self:
+        """Open the log as it is now. Raises `BrokerUnreachable` and `TopicsMissing`.
+
+        `newest`: only so many dead letters of each partition; default: all.
+        """
         state = await topic_state(kafka, DEAD_LETTERS.name)
+        if newest is not None:
+            first = {p: max(begin, state.end[p] - newest) for p, begin in state.begin.items()}
+            state = replace(state, begin=first)
         notes = await topic_state(kafka, HANDLED.name)
         handled, skipped = {}, list[int]()
         async for record in read_records(kafka, HANDLED.name, notes.begin, notes.end):
@@ -113,6 +122,15 @@ def _warn_of(skipped: Sequence[int]) -> None:
             len(skipped),
             skipped[0],
         )
+
+
+async def lost_records(kafka: str) -> list[DeadLetterRecord]:
+    """Return the dead letters of records that retention deleted unread, without dropped ones.
+
+    Of the `NEWEST` of each partition. Raises `BrokerUnreachable` and `TopicsMissing`.
+    """
+    log = await DeadLetterLog.open(kafka, NEWEST)
+    return [each async for each in log.letters(DeadLetterFilter()) if each.lost_until is not None]
 
 
 class DeadLetterSender:

@@ -22,6 +22,8 @@ TIMESTAMP_HEADER: Final = "headstart.timestamp"
 PLACE_HEADER: Final = "headstart.frame.place"
 TRUNCATED_HEADER: Final = "headstart.truncated.from"
 SHA256_HEADER: Final = "headstart.truncated.sha256"
+LOST_UNTIL_HEADER: Final = "headstart.lost.until"
+"""The first offset after those that retention deleted unread; the letter has no bytes then."""
 ORIGIN_HEADER: Final = "headstart.origin"
 """SPOOL:POSITION: overrides the origins of the record's events (replays of dead letters)."""
 
@@ -54,6 +56,8 @@ class DeadLetterRecord:
     source: DeadLetterSource | None
     truncated_from: int | None
     truncated_sha256: str | None
+    lost_until: int | None = None
+    """It stands for the records from its source up to, not including, this offset."""
 
     @property
     def at(self) -> str:
@@ -80,6 +84,7 @@ def parse_dead_letter(record: Any) -> DeadLetterRecord:
         source=_source(headers),
         truncated_from=_integer(headers, TRUNCATED_HEADER),
         truncated_sha256=headers.get(SHA256_HEADER),
+        lost_until=_integer(headers, LOST_UNTIL_HEADER),
     )
 
 

@@ -11,9 +11,11 @@ from console.inspection.error_text import short_error, unreachable_why
 from console.inspection.lag import waiting_letters
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EPOCHS, EVENTS, TOPICS, Topic
+from topics.dead_letters.log import lost_records
 from topics.epoch import Epoch, EpochUnreadable, PartitionsChanged, read_epoch
 from topics.kafka.admin import (
     IN_SYNC,
+    TopicsMissing,
     TopicState,
     describe_topics,
     in_sync,
@@ -23,6 +25,10 @@ from topics.kafka.reader import LogTruncated
 from topics.kafka.transactions import OpenTransaction, long_open, open_transactions
 from topics.used_partitions import HOW, unread_partitions, used_partitions
 
+_RAISE: Final = (
+    "no row and no episode has them; restore them from a backup if you have one, and raise the "
+    "topic's retention.ms above the longest time that workers are down"
+)
 _CREATE: Final = "headstart topics create"
 _AT_LEAST: Final = ("retention.ms", "max.message.bytes", "min.compaction.lag.ms")
 """Settings whose values may be larger than wanted."""
@@ -55,7 +61,7 @@ async def check_broker(kafka: str) -> tuple[list[Finding], LogTopics | None]:
     found = [Finding("kafka", OK, f"{kafka} answers")]
     found += check_topics(states, settings, epoch)
     found += await _transactions(kafka, states)
-    found += [*dead_letters(states), *minted]
+    found += [*dead_letters(states), *await _lost(kafka), *minted]
     if epoch is None:
         return found, None
     return found, LogTopics(used_partitions(states, epoch.partitions), epoch.number)
@@ -96,6 +102,20 @@ def dead_letters(states: Mapping[str, TopicState]) -> Iterator[Finding]:
     if waiting := waiting_letters(states):
         what = f"about {waiting:,} wait to be replayed or dropped"
         yield Finding("dead letters", WARNING, what, "headstart dead-letters list")
+
+
+async def _lost(kafka: str) -> list[Finding]:
+    """Return what retention deleted before it was read, until its dead letter is dropped."""
+    try:
+        found = await lost_records(kafka)
+    except (BrokerUnreachable, TopicsMissing, LogTruncated):  # other checks report it
+        return []
+    return [
+        Finding("retention", ERROR, f"{each.source.topic}, partition {each.source.partition}: "
+                f"{each.reason}", f"{_RAISE}; then headstart dead-letters drop {each.at}")
+        for each in found
+        if each.source is not None
+    ]  # fmt: skip
 
 
 def _partitions(topic: Topic, found: int, expected: int) -> Finding:

@@ -14,6 +14,10 @@ _NOTED: Final = (
     "commands.unknown_setting_kept); give other programs that write to Redis another server or "
     "database number"
 )
+_LOST: Final = (
+    "its log (records.lost_to_retention) and `headstart dead-letters list` name them; raise the "
+    "topic's retention.ms above the longest time that workers are down"
+)
 _WITHOUT_VECTORS: Final = (
     "search by words, contexts and queries goes on; the worker fills the vectors in as soon as the "
     "model or pgvector can be used (HEADSTART_EMBEDDING_URL, `headstart migrate`)"
@@ -39,6 +43,9 @@ def check_workers(found: Sequence[Worker], data: Path) -> Iterator[Finding]:
             yield Finding("workers", ERROR, f"{name} {trouble}", remedy)
         else:
             yield Finding("workers", WARNING, f"{name} {trouble}", f"see its log: {log}")
+        if each.running and each.lost:
+            what = f"{name}: retention deleted {each.lost:,} records before it had read them"
+            yield Finding("retention", ERROR, what, _LOST)
         if each.degraded:
             what = f"{name} stores episodes without vectors: {each.degraded}"
             yield Finding("memory", WARNING, what, _WITHOUT_VECTORS)
