@@ -7,6 +7,7 @@ import os
 import structlog
 
 from agents.instance_name import InstanceNameTaken
+from agents.join_conditions import explained
 from processing.records.dlq_limits import EXIT_CODE, RefusalLimitExceeded
 
 log = structlog.get_logger()
@@ -20,5 +21,5 @@ def exit_fatally(where: str, error: BaseException) -> None:
     if isinstance(error, InstanceNameTaken):
         log.error("worker.failed", where=where, error=str(error))
         os._exit(1)
-    log.error("worker.failed", where=where, error=repr(error), exc_info=error)
+    log.error("worker.failed", where=where, error=explained(error) or repr(error), exc_info=error)
     os._exit(70)  # EX_SOFTWARE

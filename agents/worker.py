@@ -22,6 +22,7 @@ from agents.health.probes import postgres_probe, redis_probe
 from agents.health.reporter import BROKER, HealthReporter
 from agents.health.stall_guard import SESSION_TIMEOUT_S
 from agents.instance_name import Membership
+from agents.join_conditions import HostUnfit, require_room, require_time
 from agents.memory.main import run_memory
 from agents.predictions.agent import predictions_app
 from agents.retry_delays import AT_START_S, delay_s
@@ -142,7 +143,7 @@ def _lock(path: Path, *, wait: bool) -> IO[str]:
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+")
+            file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+")
         except PermissionError as error:
             raise DataDirectoryNotWritable(_not_writable(path, error)) from None
         try:
@@ -156,9 +157,9 @@ def _lock(path: Path, *, wait: bool) -> IO[str]:
                 "its own --instance name"
             ) from None
         if _is_at(path, file):
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+            pid = f"{os.getpid()}\n".encode()
+            with contextlib.suppress(OSError):  # a full disk; over what is there it needs no room
+                os.truncate(file.fileno(), os.pwrite(file.fileno(), pid, 0))
             return file
         file.close()  # the directory was deleted meanwhile
 
@@ -191,12 +192,14 @@ async def _until_ready(
         attempt = 0
         while True:
             try:
+                require_room(config.data)
                 epoch = await read_epoch(config.kafka)
                 partitions = await _prepared(name, config, health, epoch)
+                await _require_time(name, config)
                 if not epoch.volatile:  # the embedded broker keeps members that have ended
                     await _require_own_name(name, config, health)
                 return epoch, partitions
-            except (ConnectionError, TopicsMissing, PermissionMissing) as error:
+            except (ConnectionError, TopicsMissing, PermissionMissing, HostUnfit) as error:
                 delay = delay_s(AT_START_S, attempt)
                 log.warning("worker.retrying", worker=name, reason=str(error), retry_s=delay)
                 health.wait_for(_missing(error), reason=" ".join(str(error).split()))
@@ -214,6 +217,14 @@ async def _prepared(name: str, config: WorkerConfig, health: HealthReporter, epo
         health.wait_for("migration")  # no limit on its duration
         await _prepare_postgres(name, config.postgres)
     return epoch.partitions
+
+
+async def _require_time(name: str, config: WorkerConfig) -> None:
+    """Raise `ClockAhead` if the broker would refuse this host's time."""
+    if name in _WITHOUT_POSTGRES:
+        await require_time(config.kafka, "Redis", redis_probe(config.redis))
+    elif name != SPANS:
+        await require_time(config.kafka, "Postgres", postgres_probe(config.postgres))
 
 
 async def _require_own_name(name: str, config: WorkerConfig, health: HealthReporter) -> None:
@@ -246,6 +257,8 @@ async def _require_topics(kafka: str, names: set[str]) -> None:
 
 
 def _missing(error: Exception) -> str:
+    if isinstance(error, HostUnfit):
+        return error.lacks
     if isinstance(error, TopicsMissing):
         return "topics"
     return BROKER if isinstance(error, BrokerUnreachable) else "postgres"

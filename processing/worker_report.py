@@ -67,6 +67,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which the oldest of what it lags by has waited; memory only."""
     degraded: str = ""
     """What it does less than it should, and why; memory: why it stores no vectors."""
+    clock: str = ""
+    """By how much its clock differs from a service's by more than five minutes; empty: not."""
     reason: str = ""
     """Why its start waits, if known; without passwords."""
 

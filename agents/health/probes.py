@@ -7,9 +7,10 @@ lag.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -17,6 +18,7 @@ from aiokafka.errors import KafkaError
 
 from headstart.connections.kafka_connections import new_consumer
 from sinks.connections import connect_postgres, connect_redis
+from sinks.redis.masters import times
 from topics.kafka.admin import high_watermarks
 from topics.kafka.fetch_patch import ISOLATION
 
@@ -25,18 +27,29 @@ log = structlog.get_logger()
 ANSWER_S: Final = 5.0
 """How long a service may take to answer before it counts as away."""
 
-Probe = Callable[[], Awaitable[Any]]
+Probe = Callable[[], Awaitable[float | None]]
+"""Asks a service; returns its Unix seconds, or None if it does not say them."""
 
 
-async def is_reachable(probe: Probe) -> bool:
-    """Return whether a service answers in time."""
+class ProbeAnswer(NamedTuple):
+    """Whether a service answered in time, and by how many seconds our clock is ahead of its."""
+
+    there: bool
+    ahead_s: float | None = None
+
+
+async def asked(probe: Probe) -> ProbeAnswer:
+    """Ask a service. Raises nothing: whatever the error, it did not answer."""
+    began = time.time()
     try:
         async with asyncio.timeout(ANSWER_S):
-            await probe()
-    except Exception as error:  # whatever the error, it did not answer
+            theirs = await probe()
+    except Exception as error:
         log.debug("probe.failed", error=repr(error))
-        return False
-    return True
+        return ProbeAnswer(there=False)
+    if theirs is None:
+        return ProbeAnswer(there=True)
+    return ProbeAnswer(there=True, ahead_s=(began + time.time()) / 2 - theirs)
 
 
 class LogEnds:
@@ -94,9 +107,13 @@ class LogEnds:
 def postgres_probe(dsn: str) -> Probe:
     """Return what asks Postgres, on a connection of its own each time."""
 
-    async def ask() -> None:
+    async def ask() -> float:
         async with await connect_postgres(dsn) as connection:
-            await connection.execute("SELECT 1")
+            answer = await connection.execute(
+                "SELECT extract(epoch FROM clock_timestamp())::float8"
+            )
+            row = await answer.fetchone()
+        return float(row[0]) if row else time.time()
 
     return ask
 
@@ -104,10 +121,12 @@ def postgres_probe(dsn: str) -> Probe:
 def redis_probe(url: str) -> Probe:
     """Return what asks Redis, on a connection of its own each time."""
 
-    async def ask() -> None:
+    async def ask() -> float:
         redis = connect_redis(url)
         try:
-            await redis.ping()
+            found = sorted(await times(redis))
+            seconds, microseconds = found[len(found) // 2]
+            return int(seconds) + int(microseconds) / 1e6
         finally:
             await redis.aclose()
 

@@ -21,7 +21,8 @@ from agents.config import WorkerConfig
 from agents.fatal import exit_fatally
 from agents.health.http import serving
 from agents.health.metrics import Exposition, Values, WorkerCounts, values
-from agents.health.probes import LogEnds, Probe, is_reachable
+from agents.health.probes import LogEnds, Probe, ProbeAnswer, asked
+from agents.join_conditions import CLOCK_S
 from headstart.scrubbing.masking import masked
 from processing.worker_report import REPORT_FILE, Report, Watchdog, encode_report
 
@@ -108,6 +109,7 @@ class HealthReporter:
         self._source = source
         self._probes, self._needs = probes, {source, *needs}
         self._away: set[str] = set()
+        self._clock = ""
         self._starting: tuple[str, ...] = ()
         self._reason = ""
         self._app: ReportedApp | None = None
@@ -205,13 +207,31 @@ class HealthReporter:
     async def _probe(self) -> None:
         assert self._log is not None
         probes: dict[str, Probe] = {self._source: self._log.ask, **self._probes}
-        found = await asyncio.gather(*(is_reachable(probe) for probe in probes.values()))
-        away = {name for name, there in zip(probes, found, strict=True) if not there}
+        answers = await asyncio.gather(*(asked(probe) for probe in probes.values()))
+        found = dict(zip(probes, answers, strict=True))
+        self._compare_clocks(found)
+        away = {name for name, answer in found.items() if not answer.there}
         for name in sorted(away - self._away):
             log.warning("service.unavailable", service=name)
         for name in sorted(self._away - away):
             log.info("service.available", service=name)
         self._away = away
+
+    def _compare_clocks(self, found: Mapping[str, ProbeAnswer]) -> None:
+        """Note by how much the clock of this host differs from that of a service."""
+        known = {name: each.ahead_s for name, each in found.items() if each.ahead_s is not None}
+        if not known:
+            return
+        name, ahead_s = max(known.items(), key=lambda each: abs(each[1]))
+        clock = ""
+        if abs(ahead_s) > CLOCK_S:
+            side = "ahead of" if ahead_s > 0 else "behind"
+            clock = f"its clock is {abs(ahead_s) / 60:.0f} minutes {side} that of {name}"
+        if clock and not self._clock:
+            log.warning("clock.differs", service=name, ahead_s=round(ahead_s))
+        elif self._clock and not clock:
+            log.info("clock.agrees", service=name)
+        self._clock = clock
 
     def _now(self) -> Report:
         more: dict[str, Any] = {}
@@ -240,6 +260,7 @@ class HealthReporter:
             away=tuple(sorted(away)),
             waits_for=(*self._starting, *sorted(away & self._needs)),
             reason=self._reason,
+            clock=self._clock,
             **more,
         )
 

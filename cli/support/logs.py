@@ -6,7 +6,8 @@ import logging
 import sys
 import time
 from collections.abc import MutableMapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -18,6 +19,22 @@ from headstart.log_lines import (
     log_line,
     log_stream,
 )
+
+
+class _LossyStream:
+    """A stream that drops what cannot be written: a full disk may hold the log, too."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def configure_worker_logs() -> None:
@@ -40,7 +57,7 @@ def configure_worker_logs() -> None:
         processors=[structlog.contextvars.merge_contextvars, structlog.processors.add_log_level,
                     render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(log_stream()),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _LossyStream(log_stream()))),
         cache_logger_on_first_use=False,
     )  # fmt: skip
     configure_logging(max(level, logging.WARNING))

@@ -113,7 +113,7 @@ def _show(snapshot: SystemSnapshot, summary: HealthSummary, *, json: bool) -> No
         rows.append(
             (f"worker {worker.name}", f"process {worker.pid}", state, f"lag {worker.lag:,}")
         )
-        rows += [("", "", note, "") for note in worker.redis_notes]
+        rows += [("", "", note, "") for note in (worker.clock, *worker.redis_notes) if note]
         if worker.degraded:
             rows.append(("", "", f"degraded: {worker.degraded}", ""))
     rows += [
@@ -141,7 +141,7 @@ def _letters(waiting: int) -> tuple[str, str]:
 
 _WORKER_FIELDS: Final = (
     "instance", "pid", "running", "trouble", "age_s", "silent_s", "lag", "oldest_s", "degraded",
-    "dead_letters", "lost",
+    "clock", "dead_letters", "lost",
 )  # fmt: skip
 
 

@@ -89,6 +89,8 @@ def _missing(name: str, there: Sequence[Worker]) -> Iterable[str]:
     for each in there:
         if each.running and (trouble := each.trouble):
             yield f"worker {name} {trouble}"
+        if each.running and each.clock:
+            yield f"worker {name}: {each.clock}"
         if each.running and each.lost:
             yield (
                 f"retention deleted {each.lost:,} records before worker {name} had read them "

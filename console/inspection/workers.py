@@ -93,6 +93,11 @@ class Worker:
         return self.report.degraded if self.report else ""
 
     @property
+    def clock(self) -> str:
+        """By how much its clock differs from a service's; empty: not by much."""
+        return self.report.clock if self.report else ""
+
+    @property
     def oldest_s(self) -> float:
         """Seconds for which the oldest of its lag has waited, as reported; memory only."""
         return self.report.oldest_s if self.report else 0.0

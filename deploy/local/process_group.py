@@ -106,8 +106,8 @@ class ProcessGroup:
         self._children.append(child)
         self._lifeline.follow(process.pid, ending.orphaned)
         with naming(self.data / "locks" / f"{name}.lock"):
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, str(process.pid).encode(), 0)
+            # In place: a full disk has no room for a block that was just given back.
+            os.ftruncate(lock, os.pwrite(lock, str(process.pid).encode(), 0))
         return child
 
     def forget(self, child: Child) -> None:

@@ -14,6 +14,10 @@ _NOTED: Final = (
     "commands.unknown_setting_kept); give other programs that write to Redis another server or "
     "database number"
 )
+_SYNCHRONISE: Final = (
+    "synchronise the clocks of its host and of the services (NTP); docs/how-to/fix-a-clock.md has "
+    "what a wrong one does"
+)
 _LOST: Final = (
     "its log (records.lost_to_retention) and `headstart dead-letters list` name them; raise the "
     "topic's retention.ms above the longest time that workers are down"
@@ -43,6 +47,8 @@ def check_workers(found: Sequence[Worker], data: Path) -> Iterator[Finding]:
             yield Finding("workers", ERROR, f"{name} {trouble}", remedy)
         else:
             yield Finding("workers", WARNING, f"{name} {trouble}", f"see its log: {log}")
+        if each.running and each.clock:
+            yield Finding("clock", ERROR, f"{name}: {each.clock}", _SYNCHRONISE)
         if each.running and each.lost:
             what = f"{name}: retention deleted {each.lost:,} records before it had read them"
             yield Finding("retention", ERROR, what, _LOST)
