@@ -14,7 +14,7 @@ INTEGRATIONS := mcp pydantic-ai claude-agent langchain openai-agents
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-apache test-secure test-integrations test-compose chaos chaos-cluster \
-  simulate soak docs lint lock lock-integrations clean
+  soak-cluster simulate soak docs lint lock lock-integrations clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -52,6 +52,9 @@ chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="
 
 chaos-cluster: setup ## the same on three brokers, each killed, paused, restarted [ROUNDS=n]
 	@$(BIN)/python -m tests.chaos --brokers 3 --rounds $(or $(ROUNDS),3) $(ARGS)
+
+soak-cluster: setup ## the same for hours; do memory and open files grow? [HOURS=1] [ARGS=...]
+	@$(BIN)/python -m tests.chaos --hours $(or $(HOURS),1) $(ARGS)
 
 test-compose: setup ## docker-compose.yml in containers, killed and restarted (needs Docker) [ARGS=...]
 	@$(BIN)/python -m tests.compose $(ARGS)

@@ -12,13 +12,15 @@ from pathlib import Path
 
 from cli.support.output import echo, show_table
 from tests.chaos import agreement, broker_away, killing, outage, sustained, upgrade
-from tests.chaos.chaos import Plan, Report, run
+from tests.chaos.chaos import Plan, Report, run, soak
 from tests.chaos.cluster import BROKERS
 from tests.chaos.cluster_faults import CLUSTER_FAULTS
 from tests.chaos.faults import ALL_FAULTS, FAULTS
 
 UPGRADE_PER_S = 1_000.0
 WRONG = ("lost", "double", "differing", "disordered", "workers_failed")
+SOAK_PER_S = 500.0
+"""A steady load that two shared cores hold through every fault."""
 
 
 def main() -> int:
@@ -54,8 +56,15 @@ def main() -> int:
     parser.add_argument(
         "--upgrade-from", metavar="COMMIT", help="only replace the processes of an earlier version"
     )
+    parser.add_argument(
+        "--hours", type=float, metavar="H",
+        help="a soak: so long, on three brokers, --events-per-s (default 500), and whether memory "
+        "and open files of the workers grow",
+    )  # fmt: skip
     parser.add_argument("--sustained", action="store_true", help="only find the rate held calmly")
     given = parser.parse_args()
+    if given.hours:
+        given.brokers = BROKERS
     if given.brokers == 1 and set(given.fault or ()) & CLUSTER_FAULTS.keys():
         parser.error(f"this fault needs --brokers {BROKERS}")
     if given.brokers > 1 and "kill the broker" in (given.fault or ()):
@@ -94,8 +103,22 @@ def _run(given: argparse.Namespace, folder: Path) -> int:
 
 def _chaos(given: argparse.Namespace, folder: Path) -> int:
     several = given.brokers > 1
+    report = run(_plan(given), folder, echo)
+    _table(report)
+    summary = report.as_json()
+    print(json.dumps(summary))
+    wrong = summary["lost"] + summary["double"] + summary["differing"]
+    if several:
+        wrong += summary["workers_failed"] + summary.get("grows", False)
+    return 1 if wrong or set(report.verify) - {"events", "rows"} else 0
+
+
+def _plan(given: argparse.Namespace) -> Plan:
+    several = given.brokers > 1
     names = given.fault or list(CLUSTER_FAULTS if several else FAULTS)
-    plan = Plan(
+    if given.hours:
+        return soak(given.hours, given.events_per_s or SOAK_PER_S, names, given.seed)
+    return Plan(
         rounds=given.rounds,
         round_s=given.seconds,
         events_per_s=given.events_per_s or (0.0 if several else 5_000.0),
@@ -104,14 +127,6 @@ def _chaos(given: argparse.Namespace, folder: Path) -> int:
         names=names,
         faults_per_round=min(3, len(names)),
     )
-    report = run(plan, folder, echo)
-    _table(report)
-    summary = report.as_json()
-    print(json.dumps(summary))
-    wrong = summary["lost"] + summary["double"] + summary["differing"]
-    if several:
-        wrong += summary["workers_failed"]
-    return 1 if wrong or set(report.verify) - {"events", "rows"} else 0
 
 
 def _table(report: Report) -> None:

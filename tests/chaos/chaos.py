@@ -7,7 +7,8 @@ import random
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from learners.registry import DEFAULT, policy
 from processing.config import LearningConfig
 from replay.verify.verify import VerifyConfig, verify
 from tests.chaos.checker import Checked, check
+from tests.chaos.cluster import BROKERS
 from tests.chaos.faults import ALL_FAULTS, ALL_KILLS, FAULTS
 from tests.chaos.flow import Flow
+from tests.chaos.growth import GrowthWatch, judged
 from tests.chaos.sustained import find_held
 from tests.chaos.world import World
 from topics.catalogue import EVENTS
@@ -27,6 +30,9 @@ QUIET_S = 3.0
 DRAIN_S = 180.0
 RECOVERY_PATIENCE_S = 60.0
 FIRST_PER_S = 500.0
+SOAK_ROUND_S = 1_200.0
+SOAK_FAULT_S = 40.0
+"""Of a round of a soak for each fault: the longest needs most of it."""
 SHARE = 0.6
 """Of the rate that is held without faults, where no rate is given."""
 
@@ -47,6 +53,20 @@ class Plan:
     seed: int = 1
     faults_per_round: int = 3
     names: Sequence[str] = tuple(FAULTS)
+    soak: bool = False
+    """Whether memory and open files of the workers are watched."""
+
+
+def soak(hours: float, events_per_s: float, names: Sequence[str], seed: int) -> Plan:
+    """Return the plan of a soak on several brokers, in rounds of about `SOAK_ROUND_S` seconds.
+
+    The load stops between rounds until the checker has compared what the round came to.
+    """
+    seconds = hours * 3_600.0
+    rounds = max(1, round(seconds / SOAK_ROUND_S))
+    round_s = seconds / rounds
+    faults = max(1, round(round_s / SOAK_FAULT_S))
+    return Plan(rounds, round_s, events_per_s, BROKERS, seed, faults, names, soak=True)
 
 
 @dataclass
@@ -65,6 +85,8 @@ class Report:
     """What was held without faults; 0: not looked for."""
     stalest: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """How old the stalest threshold became, in seconds, by fault."""
+    growth: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of a soak: see `tests.chaos.growth.judged`, by worker."""
     failures: list[str] = field(default_factory=list)
     """What the supervisors said of workers that ended by themselves, or were stuck."""
 
@@ -85,7 +107,15 @@ class Report:
             "recovery_p95_s": round(_p95(kills), 1) if kills else None,
             "workers_failed": len(self.failures),
             "verify": self.verify,
+            **self._grown(),
         }
+
+    def _grown(self) -> dict[str, Any]:
+        if not self.growth:
+            return {}
+        verdicts = {each["verdict"] for each in self.growth.values()}
+        flat = verdicts == {"flat"}
+        return {"flat": flat, "grows": "grows" in verdicts, "workers": self.growth}
 
 
 def failures(messages: Iterable[str]) -> list[str]:
@@ -119,14 +149,26 @@ def run(plan: Plan, folder: Path, echo: Echo) -> Report:
             rate = SHARE * max(report.held_per_s, FIRST_PER_S)
             echo(f"{report.held_per_s:,} events/s are held without faults; rounds at {rate:,.0f}")
             plan = replace(plan, events_per_s=rate)
-        for number in range(plan.rounds):
-            while len(order) < plan.faults_per_round:
-                order += draw.sample(names, len(names))
-            faults = [order.pop() for _ in range(plan.faults_per_round)]
-            _round(world, plan, number, faults, draw, report, echo)
+        with _watched(world, plan, report):
+            for number in range(plan.rounds):
+                while len(order) < plan.faults_per_round:
+                    order += draw.sample(names, len(names))
+                faults = [order.pop() for _ in range(plan.faults_per_round)]
+                _round(world, plan, number, faults, draw, report, echo)
         echo("replaying the whole log")
         report.verify = verified(world, echo)
     return report
+
+
+@contextmanager
+def _watched(world: World, plan: Plan, report: Report) -> Iterator[None]:
+    """Watch the workers of a soak for the length of a block."""
+    if not plan.soak:
+        yield
+        return
+    with GrowthWatch(lambda: world.workers) as watch:
+        yield
+    report.growth = {name: judged(found) for name, found in sorted(watch.samples.items())}
 
 
 def _round(
