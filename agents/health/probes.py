@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
+from redis.exceptions import ResponseError
 
 from headstart.connections.kafka_connections import new_consumer
 from sinks.connections import connect_postgres, connect_redis
@@ -121,12 +122,15 @@ def postgres_probe(dsn: str) -> Probe:
 def redis_probe(url: str) -> Probe:
     """Return what asks Redis, on a connection of its own each time."""
 
-    async def ask() -> float:
+    async def ask() -> float | None:
         redis = connect_redis(url)
         try:
-            found = sorted(await times(redis))
-            seconds, microseconds = found[len(found) // 2]
-            return int(seconds) + int(microseconds) / 1e6
+            await redis.ping()
+            with suppress(ResponseError):  # an ACL without `time`
+                found = sorted(await times(redis))
+                seconds, microseconds = found[len(found) // 2]
+                return int(seconds) + int(microseconds) / 1e6
+            return None
         finally:
             await redis.aclose()
 

@@ -112,7 +112,7 @@ _COMMANDS: Final = {
     ),
     "thresholds": _SERVING,
     "predictions": (
-        *_CONNECTION, *_SCRIPTS, "hget", "hset", "hexists", "type", "rename", "expire",
+        *_CONNECTION, *_SCRIPTS, "hget", "hset", "hexists", "type", "rename", "expire", "time",
         *_OF_CLUSTER, "command",
     ),
     OPERATOR: _SERVING,
