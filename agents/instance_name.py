@@ -21,7 +21,7 @@ from typing import Final
 
 from aiokafka.errors import BrokerResponseError, kafka_errors
 
-from topics.kafka.groups import GroupMember, group_members
+from topics.kafka.groups import GroupMember, group_members, remove_member
 
 _POLL_S: Final = 1.0
 _UUID_CHARACTERS: Final = 36
@@ -96,6 +96,18 @@ class Membership:
                 raise InstanceNameTaken(self, other)
             waits(f"{self.place_of(other)} has it, or has ended less than {patience_s:.0f} s ago")
             await asyncio.sleep(_POLL_S)
+
+    async def leave(self) -> bool:
+        """Return whether the predecessor at this place was in the group, and leaves it now.
+
+        For a worker that will not join soon: a static member that has ended keeps its partitions,
+        unprocessed, for the session timeout. Raises `BrokerUnreachable`.
+        """
+        left = False
+        for each in self._named(await group_members(self.kafka, self.group)):
+            if each.client_id == self.client_id:
+                left |= await remove_member(self.kafka, self.group, each.member_id)
+        return left
 
     def _other(self, members: Iterable[GroupMember]) -> GroupMember | None:
         own = self.client_id

@@ -203,6 +203,8 @@ async def _until_ready(
                 delay = delay_s(AT_START_S, attempt)
                 log.warning("worker.retrying", worker=name, reason=str(error), retry_s=delay)
                 health.wait_for(_missing(error), reason=" ".join(str(error).split()))
+                if isinstance(error, HostUnfit):
+                    await _leave_group(name, config)
                 await asyncio.sleep(delay)
                 attempt += 1
 
@@ -238,8 +240,18 @@ async def _require_own_name(name: str, config: WorkerConfig, health: HealthRepor
         said = True
         health.wait_for(f"its instance name {config.instance}", reason=reason)
 
-    membership = Membership(config.kafka, f"headstart-{name}", config.instance, config.data)
-    await membership.require_own_name(wait, _NAME_S)
+    await _membership(name, config).require_own_name(wait, _NAME_S)
+
+
+def _membership(name: str, config: WorkerConfig) -> Membership:
+    return Membership(config.kafka, f"headstart-{name}", config.instance, config.data)
+
+
+async def _leave_group(name: str, config: WorkerConfig) -> None:
+    """Let others have the partitions of this worker's predecessor, if the broker answers."""
+    with contextlib.suppress(ConnectionError):
+        if await _membership(name, config).leave():
+            log.info("group.left", worker=name)
 
 
 async def _partitions_of(kafka: str, topic: str) -> int:

@@ -7,12 +7,14 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 
 from agents.consumer.epoch_assignor import EpochRoundRobin
+from agents.instance_name import Membership
 from tests.integration.hosts import Site
 from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.kafka.groups import GroupMember, group_members
@@ -69,12 +71,14 @@ def test_a_worker_that_starts_again_gets_its_place_at_once(site: Site) -> None:
 
 
 @asynccontextmanager
-async def member(site: Site, static_id: str) -> AsyncIterator[AIOKafkaConsumer]:
+async def member(
+    site: Site, static_id: str, client_id: str = "another", session_s: int = 10
+) -> AsyncIterator[AIOKafkaConsumer]:
     """A member of another program: it takes the name without asking whether it is in use."""
     consumer = AIOKafkaConsumer(
         EVENTS.name, bootstrap_servers=site.addresses.kafka, group_id=EPISODES_GROUP,
         group_instance_id=static_id, partition_assignment_strategy=[EpochRoundRobin(None)],
-        enable_auto_commit=False, session_timeout_ms=10_000,
+        enable_auto_commit=False, session_timeout_ms=session_s * 1_000, client_id=client_id,
     )  # fmt: skip
     await consumer.start()
     try:
@@ -109,3 +113,17 @@ def test_a_member_that_has_ended_is_waited_for(site: Site) -> None:
     worker = site.start("first", "episodes")
     site.until(lambda: worker.ready)
     assert worker.restarts == 0
+
+
+def test_the_place_of_a_predecessor_is_given_up_at_once(site: Site) -> None:
+    own = Membership(site.addresses.kafka, EPISODES_GROUP, "0", site.folder)
+
+    async def body() -> None:
+        async with member(site, own.static_id, own.client_id, session_s=600):
+            pass  # a static member does not leave
+        assert not await replace(own, data=site.folder / "elsewhere").leave()
+        assert len(await group_members(own.kafka, own.group)) == 1
+        assert await own.leave()
+        assert await group_members(own.kafka, own.group) == []
+
+    asyncio.run(body())

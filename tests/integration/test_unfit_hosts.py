@@ -123,5 +123,6 @@ def test_a_full_disk_keeps_its_worker_out_until_there_is_room(
         site.emit(judged(tenant, each) for each in TYPES)
         site.until(lambda: site.lag() == 0)
         assert worker.restarts == restarts
+        assert members(site) == 1
     site.until(lambda: worker.ready)
     site.until(lambda: members(site) == 2)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import KafkaError
+from aiokafka.protocol.group import LeaveGroupRequest
 
 from topics.kafka.admin import admin_client
 
@@ -48,6 +49,20 @@ async def group_members(kafka: str, group: str) -> list[GroupMember]:
             return []
     ((code, _name, _state_name, _type, _protocol, members, *_more),) = answer.groups
     return [] if code else [GroupMember(*member[:3]) for member in members]
+
+
+async def remove_member(kafka: str, group: str, member_id: str) -> bool:
+    """Have a group give the partitions of a member that has ended to others at once.
+
+    Return whether the broker did. Raises `BrokerUnreachable`.
+    """
+    async with admin_client(kafka) as client:
+        try:
+            node = await client.find_coordinator(group)
+            answer = await client._send_request(LeaveGroupRequest(group, member_id), node)
+        except KafkaError:
+            return False
+    return not answer.error_code
 
 
 async def describe_groups(kafka: str, groups: Iterable[str]) -> dict[str, GroupState]:
