@@ -14,7 +14,7 @@ from cli.support.output import echo, show_table
 from tests.chaos import agreement, broker_away, killing, outage, sustained, upgrade
 from tests.chaos.chaos import Plan, Report, run, soak
 from tests.chaos.cluster import BROKERS
-from tests.chaos.cluster_faults import CLUSTER_FAULTS
+from tests.chaos.cluster_faults import CLUSTER_FAULTS, RESTART_WORKERS
 from tests.chaos.faults import ALL_FAULTS, FAULTS
 
 UPGRADE_PER_S = 1_000.0
@@ -117,6 +117,8 @@ def _plan(given: argparse.Namespace) -> Plan:
     several = given.brokers > 1
     names = given.fault or list(CLUSTER_FAULTS if several else FAULTS)
     if given.hours:
+        if not given.fault:
+            names.remove(RESTART_WORKERS)  # what is judged is how a process grows that lives long
         return soak(given.hours, given.events_per_s or SOAK_PER_S, names, given.seed)
     return Plan(
         rounds=given.rounds,

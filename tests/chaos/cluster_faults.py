@@ -92,6 +92,7 @@ def full_disk(world: World, draw: random.Random) -> None:
     world.cluster.wait_whole(world.look_after)
 
 
+RESTART_WORKERS = "restart workers one by one"
 KILLED_BROKERS: dict[str, Fault] = {
     **{
         f"kill broker {number}": partial(kill_broker, number=number)
@@ -105,7 +106,7 @@ CLUSTER_FAULTS: dict[str, Fault] = {
     **KILLED_BROKERS,
     "pause a broker": pause_broker,
     "restart brokers one by one": restart_brokers,
-    "restart workers one by one": restart_workers,
+    RESTART_WORKERS: restart_workers,
     "rebalance again and again": storm_of_rebalances,
     "lose a broker's answers": one_way,
     "fill a broker's disk": full_disk,
