@@ -74,7 +74,9 @@ class Settings(EncryptionSettings, QuarantineSettings, RetentionSettings, KafkaS
 
     data: Path = Field(Path(".headstart"), description="data directory")
     kafka: str = Field("127.0.0.1:9092", description="broker, host:port[,host:port]")
-    postgres: str = Field("postgresql://127.0.0.1:5432/headstart", description="Postgres DSN")
+    postgres: str = Field(
+        "postgresql://127.0.0.1:5432/headstart", description="Postgres DSN, also of several hosts"
+    )
     redis: str = Field(
         "redis://127.0.0.1:6379/0", description="Redis URL, also of Sentinels or a cluster"
     )

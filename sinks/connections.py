@@ -6,15 +6,16 @@ Error messages contain the address and a remedy, never the password.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
-from typing import Any
+from itertools import zip_longest
+from typing import Any, Final
 
 import orjson
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.json import set_json_loads
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -29,7 +30,14 @@ from headstart.thresholds.reader import redis_address
 from sinks.service_errors import POSTGRES, REDIS, postgres_trouble, redis_trouble
 
 CONNECT_TIMEOUT_S = 5
-"""Timeout for connecting to Postgres."""
+"""Timeout for connecting to one host of Postgres."""
+_KEEPALIVES: Final = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+"""A host that died without closing its connections is noticed within 30 s, and not after hours."""
 
 
 class DatabaseUnreachable(ConnectionError):
@@ -58,6 +66,28 @@ class PostgresUnreachable(DatabaseUnreachable):
         super().__init__(at, trouble, _one_line(reason, dsn), POSTGRES)
 
 
+POSTGRES_LOST: Final = (
+    PostgresUnreachable,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,
+)
+"""Errors after which a connection is opened again: Postgres is away, or has become a replica."""
+_SERVER_ENDS: Final = ("08", "57P")
+"""Beginnings of the SQLSTATEs of lost connections, and of a server that starts or stops."""
+
+
+@contextmanager
+def reporting_lost_connections(dsn: str) -> Iterator[None]:
+    """Raise `PostgresUnreachable` if the server stops or is gone while the block runs."""
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        if error.sqlstate is None or error.sqlstate.startswith(_SERVER_ENDS):
+            raise PostgresUnreachable(dsn, error) from error
+        raise
+
+
 class RedisUnreachable(DatabaseUnreachable):
     """Redis refused the connection, did not answer in time, or refused a command."""
 
@@ -74,8 +104,55 @@ def postgres_address(dsn: str) -> str:
         return "an invalid connection string"
     if needs_encoding(dsn):
         return masked(dsn)
-    host = given.get("host") or given.get("hostaddr") or "localhost"
-    return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
+    at = ",".join(f"{host}:{port}" for host, port in _hosts(given))
+    return f"{at}/{given.get('dbname') or ''}"
+
+
+def address_of_each_host(dsn: str) -> dict[str, str]:
+    """Return the connection string of each host, whatever it is, by `host:port`.
+
+    Raises psycopg's `ProgrammingError` if `dsn` cannot be parsed.
+    """
+    given = conninfo_to_dict(dsn)
+    addresses = _several(given.get("hostaddr"))
+    found = {}
+    for place, (host, port) in enumerate(_hosts(given)):
+        own = {**given, "host": host, "port": port, "target_session_attrs": "any"}
+        if place < len(addresses) and addresses[place]:
+            own["hostaddr"] = addresses[place]
+        found[f"{host}:{port}"] = make_conninfo("", **own)
+    return found
+
+
+def _hosts(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the host and port of each host of a parsed connection string, at least of one."""
+    hosts, ports = _several(given.get("host") or given.get("hostaddr")), _several(given.get("port"))
+    ports *= len(hosts) if len(ports) == 1 else 1
+    return [
+        (host or "localhost", port or "5432")
+        for host, port in zip_longest(hosts, ports, fillvalue="")
+    ]
+
+
+def _several(value: object) -> list[str]:
+    return str(value or "").split(",")
+
+
+def postgres_options(dsn: str) -> dict[str, Any]:
+    """Return the libpq parameters that connections get in addition to those of `dsn`.
+
+    With several hosts that is the search for the one that takes writes: the first that answers may
+    be a replica. Raises psycopg's `ProgrammingError` if `dsn` cannot be parsed.
+    """
+    given = conninfo_to_dict(dsn)
+    options: dict[str, Any] = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "application_name": "headstart",
+        **_KEEPALIVES,
+    }
+    if len(_hosts(given)) > 1:
+        options["target_session_attrs"] = "read-write"
+    return {name: value for name, value in options.items() if name not in given}
 
 
 def _one_line(reason: BaseException, dsn: str) -> str:
@@ -93,17 +170,12 @@ async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
 
     JSON is decoded by orjson. Raises `PostgresUnreachable`.
     """
-    defaults: dict[str, Any] = {
-        "connect_timeout": CONNECT_TIMEOUT_S,
-        "application_name": "headstart",
-    }
     try:
-        given = conninfo_to_dict(dsn)
         connection: AsyncConnection[Any] = await AsyncConnection.connect(
             dsn,
             autocommit=True,
             client_encoding="UTF8",  # the encoding of the COPY blocks
-            **{name: value for name, value in defaults.items() if name not in given},
+            **postgres_options(dsn),
         )
     except (psycopg.Error, OSError) as error:
         raise PostgresUnreachable(dsn, error) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -47,6 +48,8 @@ CERTIFICATE_WANTED: Final = "it wants a certificate of this client"
 CERTIFICATE_REFUSED: Final = "it refuses the certificate of this client"
 NOT_ADMITTED: Final = "the server accepts no connection from this host and user"
 NOT_TO_DATABASE: Final = "the user may not connect to this database"
+PORTS_DIFFER: Final = "the address has neither one port nor as many as hosts"
+NO_MATCH: Final = "no host that answers is one that target_session_attrs asks for"
 NOT_PERMITTED: Final = "its ACL refuses the user a command, key or channel"
 CLOSED: Final = "it closes the connection without an answer: it stops, or its port is for TLS"
 _REFUSALS: Final = {
@@ -107,7 +110,8 @@ _OF_POSTGRES: Final = tuple(
             "raise max_connections of the server, or end other connections",
         ),
         (
-            r"database system is (?:starting up|shutting down|in recovery)",
+            r"database system is (?:starting up|shutting down|in recovery)"
+            r"|database system is not (?:yet )?accepting connections",
             "it is starting or stopping",
             "wait until it has started",
         ),
@@ -145,12 +149,20 @@ _SETTINGS: Final = tuple(
         ),
         (
             r"session is (?:not )?read-only|server is (?:not )?in hot standby",
-            "it does not match target_session_attrs",
-            f"correct target_session_attrs or the hosts in {POSTGRES}",
+            NO_MATCH,
+            "wait until a replica is promoted, or correct target_session_attrs or the hosts in "
+            f"{POSTGRES}",
         ),
     )
 )
 """Errors in a parameter of the address."""
+_ATTEMPT: Final = re.compile(
+    r"^- host: (?:None|'([^']*)'), port: (?:None|'([^']*)'), hostaddr: (?:None|'[^']*'): "
+    r"(.*?)(?=^- host: |\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+"""What psycopg says of each of several hosts, or of each address of a host."""
+_PORTS: Final = re.compile(r"could not match \d+ (?:port numbers|host names)")
 _CLOSED: Final = re.compile(r"connection closed by server", re.IGNORECASE)
 _ENDED: Final = re.compile(rf"{_CLOSED.pattern}|connection reset by peer|alert", re.IGNORECASE)
 _NO_DATABASE: Final = re.compile(r'database "[^"]*" does not exist', re.IGNORECASE)
@@ -249,7 +261,36 @@ def postgres_trouble(dsn: str, reason: BaseException) -> Trouble | None:
         return Trouble(UNPARSABLE, f"give {POSTGRES_FORM} in {POSTGRES}")
     if not all(_is_port(each) for each in str(given.get("port") or "").split(",")):
         return Trouble(UNPARSABLE, f"give {POSTGRES_FORM} in {POSTGRES}, the port from 1 to 65535")
-    message = str(reason)
+    if _PORTS.search(str(reason)):
+        return Trouble(PORTS_DIFFER, f"correct {POSTGRES}")
+    attempts = _ATTEMPT.findall(str(reason))
+    if not attempts:
+        return _trouble_of_host(given, str(reason))
+    return _trouble_of_hosts(given, [((host, port), said) for host, port, said in attempts])
+
+
+def _trouble_of_hosts(
+    given: Mapping[str, object], said: Sequence[tuple[tuple[str, str], str]]
+) -> Trouble | None:
+    """Return the problem of several attempts, by (host, port): the one that waiting does not end.
+
+    Before a replica is promoted, those that answer do not match `target_session_attrs`.
+    """
+    found = [(at, _trouble_of_host(given, message)) for at, message in said]
+    known = [(at, trouble) for at, trouble in found if trouble is not None]
+    if not known:
+        return None
+    (host, port), trouble = min(known, key=lambda each: (not each[1].refused, _is_standby(each[1])))
+    if _is_standby(trouble) or len({at for at, _ in said}) == 1:
+        return trouble
+    return trouble._replace(what=f"{host}:{port or 5432}: {trouble.what}")
+
+
+def _is_standby(trouble: Trouble) -> bool:
+    return trouble.what == NO_MATCH
+
+
+def _trouble_of_host(given: Mapping[str, object], message: str) -> Trouble | None:
     user = str(given.get("user") or "the user")
     name = str(given.get("dbname") or given.get("user") or "the database")
     if _NO_DATABASE.search(message):

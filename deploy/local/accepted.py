@@ -16,8 +16,8 @@ ACCEPTED: Final = {
         f"embedded, apache, or brokers as host:port[,host:port], ports from 1 to {HIGHEST_PORT}"
     ),
     "postgres": (
-        "embedded, or a DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or host=HOST "
-        "dbname=DATABASE"
+        "embedded, or a DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, several hosts as "
+        "HOST:PORT,HOST:PORT, or host=HOST dbname=DATABASE"
     ),
     "redis": (
         "embedded, or a URL: redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://, unix://, "

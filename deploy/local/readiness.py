@@ -66,10 +66,13 @@ async def _metadata(host: str, port: int, seconds: float, security: KafkaSecurit
 
 
 def postgres(dsn: str, seconds: int = 5) -> None:
-    """Execute `SELECT 1`."""
+    """Execute `SELECT 1`; of several hosts, on the one that takes writes."""
     import psycopg
 
-    with psycopg.connect(dsn, connect_timeout=seconds, autocommit=True) as connection:
+    from sinks.connections import postgres_options
+
+    options = {**postgres_options(dsn), "connect_timeout": seconds}
+    with psycopg.connect(dsn, autocommit=True, **options) as connection:
         connection.execute("SELECT 1")
 
 

@@ -35,7 +35,7 @@ from memory.retrieval.result import Retrieval
 from memory.retrieval.search import QueryVector, Search
 from memory.retrieval.statements import statement
 from memory.retrieval.words import WordCounter
-from sinks.connections import CONNECT_TIMEOUT_S, PostgresUnreachable, postgres_address
+from sinks.connections import PostgresUnreachable, postgres_address, postgres_options
 from sinks.postgres.reading import NotMigrated
 
 _LOG = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class RetrievalService:
         self._running: set[asyncio.Task[Any]] = set()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
             dsn,
-            kwargs={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "headstart-memory"},
+            kwargs=_options(dsn),
             min_size=1,
             max_size=connections,
             max_waiting=_MOST_WAITING,
@@ -344,6 +344,14 @@ class RetrievalService:
         row = await (await connection.execute(statement("may_be_reader"))).fetchone()
         self._role = _READER if row and row[0] else "none"
         await connection.rollback()
+
+
+def _options(dsn: str) -> dict[str, Any]:
+    """Return the parameters of connections; of a DSN that cannot be parsed the first one fails."""
+    try:
+        return {**postgres_options(dsn), "application_name": "headstart-memory"}
+    except psycopg.ProgrammingError:
+        return {}
 
 
 async def _logged(

@@ -38,7 +38,10 @@ _REMEDIES: Final = (
         r"for (?:table|relation|sequence|view) (\S+)",
         "run as its owner: GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
     ),
-    (r"read-only transaction", "name the primary: this server is a standby or read-only"),
+    (
+        r"read-only transaction",
+        "name the primary, or all hosts: this server is a standby or read-only",
+    ),
     (
         r"extension \"?(\w+)\"? is not available|extension/(\w+)\.control",
         "install the package of the extension vector (pgvector) on the database server",

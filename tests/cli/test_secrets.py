@@ -35,6 +35,10 @@ ADDRESSES = {
         f"postgresql://{AT}/db?user=ann&password={quote(PLANTED, safe='')}",
         f"redis://{AT}/0?password={quote(PLANTED, safe='')}",
     ),
+    "several hosts": (
+        f"postgresql://ann:{quote(PLANTED, safe='')}@{AT},127.0.0.1:2/db",
+        f"redis://:{quote(PLANTED, safe='')}@{AT}/0",
+    ),
     "connection string": (
         f"host=127.0.0.1 port=1 user=ann password='{PLANTED}'",
         f"redis://ann:{quote(PLANTED, safe='')}@{AT}/0",

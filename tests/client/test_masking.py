@@ -18,6 +18,7 @@ from headstart.scrubbing.masking import (
     ("text", "expected"),
     [
         ("postgresql://ann:a@b/c:d@db:5/x", "postgresql://ann:***@db:5/x"),
+        ("postgresql://ann:hush@a:5,b:6/x?q=1", "postgresql://ann:***@a:5,b:6/x?q=1"),
         ("redis://:hush@h:1/0 and redis://:shh@i", "redis://:***@h:1/0 and redis://:***@i"),
         ("redis://h/0?db=1&password=hush&x=1", "redis://h/0?db=1&password=***&x=1"),
         ("host=db password='hu sh' user=ann", "host=db password=*** user=ann"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from console.inspection.doctor.isolation import check_isolation
+from console.inspection.doctor.postgres_hosts import check_hosts
 from console.inspection.error_text import short_error
 from headstart.scrubbing.masking import masked_address
 from sinks.connections import (
@@ -39,7 +40,7 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
             ahead = row[0] - (began + now()) / 2
             lacking, role = await missing_rights(connection), connection.info.user
     except Exception as error:
-        return [_away("postgres", at, error, POSTGRES)], None
+        return [_away("postgres", at, error, POSTGRES), *await check_hosts(dsn)], None
     found = [Finding("postgres", OK, f"{at} answers, version {row[1]}")]
     if row[2]:
         what = f"{at} is read-only: it may be a standby"
@@ -48,7 +49,7 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
         what = f"the role {role} lacks rights to create partitions or to write"
         remedy = f"run as a superuser or the owner: {'; '.join(lacking)}"
         found.append(Finding("postgres", ERROR, what, remedy))
-    return [*found, *await _schema(dsn)], ahead
+    return [*found, *await check_hosts(dsn), *await _schema(dsn)], ahead
 
 
 async def _schema(dsn: str) -> list[Finding]:
