@@ -13,7 +13,6 @@ from itertools import count
 from typing import Any, Final
 
 import faust
-import psycopg
 import structlog
 from aiokafka.errors import IllegalStateError
 from faust.tables.manager import TableManager
@@ -32,13 +31,10 @@ from agents.health.reporter import HealthReporter
 from agents.health.stall_guard import HEARTBEAT_S, SESSION_TIMEOUT_S
 from agents.instance_name import Membership
 from agents.retry_delays import AT_WORK_S, delay_s
+from sinks.connections import POSTGRES_LOST
 from topics.kafka.asking_again import passes
 
 log = structlog.get_logger()
-
-_CONNECTION_LOST: Final = (psycopg.OperationalError, psycopg.InterfaceError)
-"""Of a connection to Postgres that was open; another one is opened then."""
-
 
 SHUTDOWN_TIMEOUT_S: Final = 9.0
 """What is not done by then, because a service is away, is done again by the next owner."""
@@ -186,7 +182,7 @@ async def _are_prepared(app: Any, delays: Sequence[float] = AT_WORK_S) -> bool:
             log.info("assignment.superseded", reason=str(error))
             return False
         except Exception as error:
-            if not (passes(error) or isinstance(error, _CONNECTION_LOST)):
+            if not (passes(error) or isinstance(error, POSTGRES_LOST)):
                 exit_fatally("positions", error)  # Faust would stop, slowly, and exit with 0
             retry_s = delay_s(delays, attempt)
             log.warning("positions.retrying", reason=str(error) or repr(error), retry_s=retry_s)

@@ -32,6 +32,7 @@ from agents.storage.daily_partitions import create_partitions
 from agents.thresholds.agent import thresholds_app
 from headstart.kafka_producer import BrokerUnreachable
 from processing.worker_report import MEMORY, PREDICTIONS, SPANS
+from sinks.connections import reporting_lost_connections
 from sinks.postgres.migrate import migrate
 from sinks.postgres.permissions import REFUSED, PermissionMissing
 from topics.catalogue import DECISIONS, MODELS
@@ -281,6 +282,7 @@ async def _prepare_postgres(name: str, dsn: str) -> None:
     if name != "episodes":
         return
     try:
-        await create_partitions(dsn)
+        with reporting_lost_connections(dsn):
+            await create_partitions(dsn)
     except REFUSED as error:
         raise PermissionMissing(dsn, error) from error

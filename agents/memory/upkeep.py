@@ -42,6 +42,11 @@ class MemoryUpkeep:
         self._judged_to = float("-inf")
         self._tenants: list[str] = []
 
+    def reset(self) -> None:
+        """Look at all judgements again: a replica that took over may lack what they changed."""
+        self._judge_at = self._judged_to = float("-inf")
+        self._tenants = []
+
     async def step(self, connection: AsyncConnection[Any]) -> bool:
         """Do what is due; return whether it should go on at once. Raises psycopg's errors."""
         now = self._clock()

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-import psycopg
 import structlog
 from psycopg import AsyncConnection, errors
 
@@ -30,7 +29,7 @@ from memory.embedding.interface import EmbeddingUnavailable
 from memory.store.limits import UNLIMITED_WRITES, USUAL, RetentionLimits, WriteLimits
 from memory.store.outbox import drop_runs
 from memory.store.vectors import can_store_vectors, use_model
-from sinks.connections import PostgresUnreachable, connect_postgres
+from sinks.connections import POSTGRES_LOST, connect_postgres
 from sinks.postgres.encryption.master_keys import EncryptionKeyMissing, UnusableEncryptionKey
 
 log = structlog.get_logger()
@@ -44,11 +43,8 @@ POLL_S: Final = 0.5
 REFILL_S: Final = 600.0
 """How often episodes without vectors are looked for: an import may have stored some."""
 _AWAY: Final = (
-    PostgresUnreachable,
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
+    *POSTGRES_LOST,
     errors.InsufficientPrivilege,
-    errors.ReadOnlySqlTransaction,
     EncryptionKeyMissing,
     UnusableEncryptionKey,
 )
@@ -148,6 +144,7 @@ class MemoryWorker:
         """Return where and how to store; without vectors where database or model have none."""
         self._filling, self._no_vectors = None, ""
         await self._training.reset()
+        self._upkeep.reset()
         if not await can_store_vectors(connection):
             self._no_vectors = "the database has no pgvector 0.8.4: see `headstart migrate`"
         else:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
 
-from sinks.connections import connect_postgres, postgres_address
+from sinks.connections import connect_postgres, postgres_address, reporting_lost_connections
 from sinks.postgres.memory_schema import complete_schema
 from sinks.postgres.permissions import REFUSED, PermissionMissing
 from sinks.postgres.statements import load_statements
@@ -72,16 +72,23 @@ async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> li
     """
     known = read_migrations() if migrations is None else migrations
     try:
-        async with await connect_postgres(dsn) as connection, connection.transaction():
-            await connection.execute(_SQL["lock"])
-            await _create_record(connection)
-            missing = await _missing(connection, known, postgres_address(dsn))
-            for migration in missing:
-                await _apply(connection, migration)
-            await complete_schema(connection)
+        with reporting_lost_connections(dsn):
+            missing = await _migrated(dsn, known)
     except REFUSED as error:
         raise PermissionMissing(dsn, error) from error
     return [str(migration) for migration in missing]
+
+
+async def _migrated(dsn: str, known: Sequence[Migration]) -> list[Migration]:
+    """Apply missing migrations in one transaction; return them."""
+    async with await connect_postgres(dsn) as connection, connection.transaction():
+        await connection.execute(_SQL["lock"])
+        await _create_record(connection)
+        missing = await _missing(connection, known, postgres_address(dsn))
+        for migration in missing:
+            await _apply(connection, migration)
+        await complete_schema(connection)
+    return missing
 
 
 async def _create_record(connection: AsyncConnection[Any]) -> None:
