@@ -54,6 +54,10 @@ class DlqLimitGuard:
         if left is None or left.reached < begin:
             self._states[tp.partition] = RefusalState(begin)
 
+    def restart(self, tp: TP, begin: int) -> None:
+        """Start counting a partition at `begin`, where it was counted further: it is read again."""
+        self._states[tp.partition] = RefusalState(begin)
+
     def check(
         self,
         parts: Sequence[Slice],

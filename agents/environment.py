@@ -53,6 +53,8 @@ class Tuning:
     than compaction would ever leave."""
     rebuild_checkpoint_bytes: int = 2_000_000
     """Of the rows of one checkpoint of a rebuild; each is published before the next is sent."""
+    check_offsets_s: float = 5.0
+    """How often a sink compares the offsets that it stored with those in Postgres; 0: never."""
     compared_rows: int = 100
     """Contexts that are compared with Redis in one step."""
     delete_after_s: float = MARKER_RETENTION_S

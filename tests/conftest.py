@@ -31,6 +31,7 @@ from sinks.postgres.migrate import migrate
 from tests.clusters import Cluster
 from tests.databases import made_database
 from tests.sentinels import Sentinels
+from tests.standbys import PostgresPair, Server
 from topics.epoch import Epoch
 
 # The only profile: no deadline, because a busy machine is no failure of a law.
@@ -65,8 +66,8 @@ LONGEST = (
     "snippets", "rebuild", "hostile", "epochs", "transactions", "restart", "stuck", "compose",
     "refusal_limits", "config", "commands", "examples", "notices", "dead_letters", "demo", "health",
     "services_die", "fairness", "tune", "backup", "stopping", "verify", "agreement", "sentinel",
-    "cluster", "repairing", "purge", "topic_erasure", "added_partitions", "existing",
-    "shared_learning", "learner", "merging", "interventions", "user_memory",
+    "cluster", "repairing", "postgres_failover", "purge", "topic_erasure", "added_partitions",
+    "existing", "shared_learning", "learner", "merging", "interventions", "user_memory",
 )  # fmt: skip
 """Modules of tests/integration that take more than 30 s, longest first, as `make test` and
 `make test-apache` print it at their end: a process that begins one last works alone at the end."""
@@ -181,6 +182,25 @@ def mortal_cluster(tmp_path: Path) -> Iterator[Cluster]:
 def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
     """A primary and a replica of Redis, and a Sentinel that names the primary."""
     made = Sentinels(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty cluster of Postgres."""
+    made = Server(tmp_path_factory.mktemp("postgres-template") / "cluster")
+    made.create()
+    return made.data
+
+
+@pytest.fixture
+def postgres_pair(tmp_path: Path, postgres_template: Path) -> Iterator[PostgresPair]:
+    """A primary of Postgres and a replica that follows it."""
+    made = PostgresPair(tmp_path, postgres_template)
     try:
         made.start()
         yield made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
@@ -78,8 +79,19 @@ class BatchIntake:
             return {}
         return self._sequencer.positions.copy()
 
+    async def skip_lost(self) -> None:
+        """Begin each partition where the log now begins, if that is later; report what is lost."""
+        if self._sequencer is not None:
+            for tp in self._sequencer.positions.copy():
+                await self._sequencer.skip_lost(tp)
+
     async def close(self, within_s: float) -> None:
         """Finish the step in flight, within that many seconds, and drop what waits."""
         queue, self._queue = self._queue, None
-        if queue is not None:
+        if queue is None:
+            return
+        try:
             await queue.close(within_s)
+        except asyncio.CancelledError:
+            self._queue = queue  # the next call finishes it
+            raise

@@ -65,7 +65,7 @@ class FetchSequencer(Generic[Place]):
             return False
         decision = self.positions.judge(place, batch)
         if decision is FetchDecision.GAP:
-            await self._skip_lost(place)
+            await self.skip_lost(place)
             decision = self.positions.judge(place, batch)
         if decision is FetchDecision.GAP:
             self._log.warning("fetch.gap", **self._where(place), got=batch.begin)
@@ -79,7 +79,7 @@ class FetchSequencer(Generic[Place]):
     async def _fetch_again(self, place: Place) -> None:
         await self._source.seek_wait({place: self.positions[place]})
 
-    async def _skip_lost(self, place: Place) -> None:
+    async def skip_lost(self, place: Place) -> None:
         """Continue where the log now begins: retention has deleted what was before."""
         where, earliest = self._where(place), await self._source.earliest_offsets(place)
         begin = self.positions[place]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from itertools import count
 from typing import Final
 
 import structlog
+from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from agents.app import App, new_app, register_agent
@@ -17,6 +19,7 @@ from agents.dlq_limit_guard import DlqLimitGuard
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
 from agents.producer import BatchProducer
+from agents.retry_delays import AT_WORK_S, delay_s
 from agents.storage.batches import BatchCommitter
 from agents.storage.daily_partitions import keep_partitions
 from agents.storage.notice_detection import NoticeDetector
@@ -30,8 +33,10 @@ from processing.records.sink_lines import (
     unpack_thresholds,
     until_purge,
 )
+from sinks.connections import POSTGRES_LOST
 from sinks.postgres.episodes import EpisodeSink, EventOnlySink
 from sinks.postgres.history import HistorySink
+from sinks.postgres.progress import TransactionsLost
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
 from topics.epoch import Epoch
 
@@ -57,7 +62,8 @@ HISTORY = SinkSpec(HISTORY_GROUP, THRESHOLDS.name, HistorySink, unpack_threshold
 class StorageAgent:
     """All partitions of this worker in one queue: a transaction takes batches of several.
 
-    While Postgres stores one batch, the next is unpacked; transactions never overlap.
+    While Postgres stores one batch, the next is unpacked; transactions never overlap. If Postgres
+    lacks what it had confirmed, all partitions begin again where it says.
     """
 
     def __init__(
@@ -70,7 +76,7 @@ class StorageAgent:
         producer: BatchProducer,
     ) -> None:
         self._app, self._config, self._epoch, self._spec = app, config, epoch, spec
-        self._exit = env.exit
+        self._exit, self._check_s = env.exit, env.tuning.check_offsets_s
         self.counts = WorkerCounts()
         self._producer = producer
         self._guard = DlqLimitGuard(config.limits, config.data, epoch.number)
@@ -80,7 +86,9 @@ class StorageAgent:
         )  # fmt: skip
         self._storing: asyncio.Task[None] | None = None
         self._started = False
-        self._side_job: asyncio.Task[None] | None = None
+        self._assigned: set[TP] = set()
+        self._side_jobs: list[asyncio.Task[None]] = []
+        self._going_back: asyncio.Task[None] | None = None
         self._detector: NoticeDetector | None = None
         self._outbox: NoticeOutbox | None = None
         if spec is HISTORY:
@@ -97,15 +105,31 @@ class StorageAgent:
         """Return the offsets at which the last transaction ended, from Postgres."""
         if not self._started:
             await self._producer.start()
-            job = self._outbox.run() if self._outbox else keep_partitions(self._config.postgres)
-            self._side_job = asyncio.create_task(job)
-            self._side_job.add_done_callback(self._end_on_error)
+            self._start_side_jobs()
             self._started = True
         await self.drain()
+        begin = await self._open_partitions(assigned)
+        self._assigned = set(assigned)
+        log.info("sink.partitions_assigned", group=self._spec.group, partitions=len(assigned))
+        return begin
+
+    def _start_side_jobs(self) -> None:
+        jobs = [self._outbox.run() if self._outbox else keep_partitions(self._config.postgres)]
+        if self._check_s:
+            jobs.append(self._check_offsets(self._check_s))
+        self._side_jobs = [asyncio.create_task(job) for job in jobs]
+        for task in self._side_jobs:
+            task.add_done_callback(self._end_on_error)
+
+    async def _open_partitions(self, assigned: set[TP], *, again: bool = False) -> dict[TP, int]:
+        """Open partitions where the last transaction ended. Raises the errors in `POSTGRES_LOST`.
+
+        `again`: they were read further under this assignment.
+        """
         stored = await self._transactions.next_offsets()
         begin = {tp: stored.get(tp.partition, 0) for tp in assigned}
         for tp, offset in begin.items():
-            self._guard.open(tp, offset)
+            (self._guard.restart if again else self._guard.open)(tp, offset)
         if self._detector is not None and self._outbox is not None:
             self._detector.clear()
             self._outbox.set_partitions(tp.partition for tp in assigned)
@@ -114,7 +138,6 @@ class StorageAgent:
             consumer, self._app.consumer_generation_id, begin,
             holes_are_real=self._producer.idempotent,
         )  # fmt: skip
-        log.info("sink.partitions_assigned", group=self._spec.group, partitions=len(assigned))
         return begin
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
@@ -128,12 +151,21 @@ class StorageAgent:
 
     def away(self) -> set[str]:
         """Return Postgres while a batch waits for it."""
-        return {"postgres"} if self._transactions.retrying else set()
+        return {"postgres"} if self._transactions.retrying or self._is_going_back() else set()
 
     async def drain(self) -> None:
         """Finish the transaction in flight; drop waiting batches."""
+        self._assigned = set()
         if self._outbox is not None:
             self._outbox.set_partitions(())  # the next owner sends the rest
+        going_back, self._going_back = self._going_back, None
+        if going_back is not None:
+            going_back.cancel()
+            await asyncio.wait({going_back})
+        await self._finish()
+        self._transactions.forget()
+
+    async def _finish(self) -> None:
         if self._transactions.retrying and self._storing is not None:
             self._storing.cancel()  # Postgres is away: nothing can be finished
         await self._intake.close(DRAIN_S)
@@ -148,8 +180,8 @@ class StorageAgent:
         """Finish the transaction in flight and disconnect."""
         await self.drain()
         if self._started:
-            if self._side_job is not None:
-                self._side_job.cancel()
+            for job in self._side_jobs:
+                job.cancel()
             await self._producer.stop()
         await self._transactions.close()
 
@@ -157,7 +189,10 @@ class StorageAgent:
         async for parts, unpacked in self._unpack(batches):
             # Now, while Postgres stores the batch before, not within the transaction.
             unpacked.touched = self._spec.sink.touched(unpacked.lines)
-            await self._wait_stored()
+            try:
+                await self._wait_stored()
+            except TransactionsLost:
+                return  # these batches are fetched again
             self._storing = asyncio.create_task(self._committer.commit(parts, unpacked))
             self._storing.add_done_callback(self._end_on_error)
 
@@ -192,8 +227,53 @@ class StorageAgent:
         self._app.consumer.done(TP(self._spec.topic, partition), end)
 
     def _end_on_error(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, TransactionsLost):
+            self._go_back(error)
+        else:
             self._exit("sink", error)
+
+    async def _check_offsets(self, every_s: float) -> None:
+        """Notice lost transactions also while there is nothing to store, until cancelled."""
+        while True:
+            await asyncio.sleep(every_s)
+            if not self._is_going_back():
+                try:
+                    await self._transactions.check()
+                except TransactionsLost as error:
+                    self._go_back(error)
+
+    def _is_going_back(self) -> bool:
+        return self._going_back is not None and not self._going_back.done()
+
+    def _go_back(self, lost: TransactionsLost) -> None:
+        if self._is_going_back() or not self._assigned:
+            return
+        log.warning(
+            "sink.transactions_lost", group=self._spec.group, known=lost.known, stored=lost.stored
+        )
+        self._going_back = asyncio.create_task(self._begin_again())
+        self._going_back.add_done_callback(self._end_on_error)
+
+    async def _begin_again(self) -> None:
+        """Open the partitions again where Postgres says, under the same assignment."""
+        await self._finish()
+        for attempt in count():
+            if not self._assigned:
+                return
+            try:
+                begin = await self._open_partitions(self._assigned, again=True)
+                break
+            except POSTGRES_LOST:
+                await asyncio.sleep(delay_s(AT_WORK_S, attempt))
+        for tp, offset in begin.items():
+            self._done(tp.partition, offset)
+        try:
+            await self._app.consumer.seek_wait(begin)
+            await self._intake.skip_lost()
+        except IllegalStateError as error:  # the assignment is gone: the next one is on its way
+            log.info("assignment.superseded", reason=str(error))
 
 
 def sink_app(config: WorkerConfig, epoch: Epoch, spec: SinkSpec) -> App:

@@ -62,6 +62,10 @@ class NoticeOutbox:
         self._owned = frozenset(partitions)
         self._wake.set()
 
+    def forget_stored(self) -> None:
+        """Store the notices of overrides again: another server may lack them."""
+        self._stored_ids.clear()
+
     def wake(self) -> None:
         """Send new notices soon."""
         self._wake.set()

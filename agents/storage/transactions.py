@@ -17,20 +17,18 @@ from agents.storage.notice_detection import BatchNotices, NoticeDetector
 from agents.storage.notice_outbox import NoticeOutbox
 from agents.storage.purging import BatchPurges
 from processing.records.sink_lines import SinkBatch, Unpack
-from sinks.connections import PostgresUnreachable
+from sinks.connections import POSTGRES_LOST
 from sinks.postgres.batch_writer import BatchWriter, First, Last, OnRefused
 from sinks.postgres.encryption.master_keys import EncryptionKeyMissing, UnusableEncryptionKey
 from sinks.postgres.permissions import REFUSED, PermissionMissing
+from sinks.postgres.progress import TransactionsLost, require_known
 from topics.epoch import Epoch
 
 log = structlog.get_logger()
 
 _AWAY: Final = (
-    PostgresUnreachable,
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
+    *POSTGRES_LOST,
     psycopg.errors.InsufficientPrivilege,
-    psycopg.errors.ReadOnlySqlTransaction,
     EncryptionKeyMissing,
     UnusableEncryptionKey,
 )
@@ -65,20 +63,49 @@ class TransactionWriter:
         self._spec, self._postgres, self._epoch = spec, config.postgres, epoch
         self._counts, self._notices, self._outbox = counts, notices, outbox
         self._sink: BatchWriter | None = None
+        self._opening = asyncio.Lock()
+        self._known: dict[int, int] = {}
+        """Offsets by partition of which Postgres has confirmed that they are stored."""
         self.retrying = False
         """Whether a batch waits for Postgres."""
 
     async def next_offsets(self) -> Mapping[int, int]:
         """Return by partition where the last transaction ended.
 
-        Raises `PostgresUnreachable`, and psycopg's `OperationalError` and `InterfaceError`.
+        Raises the errors in `POSTGRES_LOST`.
         """
         try:
-            sink = await self._open()
-            return await sink.next_offsets(self._spec.topic, self._epoch.number)
-        except (psycopg.OperationalError, psycopg.InterfaceError):
+            stored = await self._stored_offsets(await self._open())
+        except POSTGRES_LOST:
             await self.close()
             raise
+        self._known = dict(stored)
+        return stored
+
+    async def check(self) -> None:
+        """Compare the offsets that Postgres has with those that are known to be stored.
+
+        Raises `TransactionsLost`. An error of the connection is left to the next batch.
+        """
+        known = dict(self._known)
+        if not known or self.retrying:
+            return
+        sink = None
+        try:
+            sink = await self._open()
+            stored = await self._stored_offsets(sink)
+        except POSTGRES_LOST:
+            if self._sink is sink:
+                await self.close()
+            return
+        require_known(stored, known)
+
+    def forget(self) -> None:
+        """Forget which offsets are stored: other partitions may be assigned."""
+        self._known = {}
+
+    async def _stored_offsets(self, sink: BatchWriter) -> Mapping[int, int]:
+        return await sink.next_offsets(self._spec.topic, self._epoch.number)
 
     async def store(
         self, unpacked: SinkBatch, offsets: Mapping[int, int], on_refused: OnRefused
@@ -86,7 +113,8 @@ class TransactionWriter:
         """Store one batch and the next offset of each partition, in one transaction.
 
         While Postgres is away, wait: the queue fills and fetching stops. `on_refused` is awaited
-        before the commit. Raises `TooManyRejectedRows`.
+        before the commit. Raises `TooManyRejectedRows`, and `TransactionsLost`: then nothing is
+        stored.
         """
         attempt = 0
         notices = None if self._notices is None else self._notices.of_batch(unpacked, offsets)
@@ -100,12 +128,16 @@ class TransactionWriter:
                     topic=self._spec.topic,
                     epoch=self._epoch.number,
                     on_refused=on_refused,
+                    known=self._known,
                     first=first,
                     last=last,
                     touched=unpacked.touched,
                 )
             except asyncio.CancelledError:
                 await self.close()  # a statement may still run on the connection
+                raise
+            except TransactionsLost:
+                self.retrying = False
                 raise
             except _AWAY as error:
                 if attempt == 0:
@@ -120,6 +152,7 @@ class TransactionWriter:
                     log.info("postgres.available", attempts=attempt)
                 self._counts.rows += stored
                 self.retrying = False
+                self._note(offsets)
                 break
         if notices is not None and self._outbox is not None and (found := notices.committed()):
             self._counts.notices += found
@@ -136,10 +169,17 @@ class TransactionWriter:
         purges = BatchPurges(unpacked, self._epoch)
         return purges.begin, purges.end
 
+    def _note(self, offsets: Mapping[int, int]) -> None:
+        for partition, offset in offsets.items():
+            self._known[partition] = max(offset, self._known.get(partition, 0))
+
     async def _open(self) -> BatchWriter:
-        if self._sink is None:
-            self._sink = await self._spec.sink.open(self._postgres)
-        return self._sink
+        async with self._opening:  # by a batch and by `check`
+            if self._sink is None:
+                self._sink = await self._spec.sink.open(self._postgres)
+                if self._outbox is not None:
+                    self._outbox.forget_stored()
+            return self._sink
 
     async def close(self) -> None:
         """Disconnect; the next batch connects again."""

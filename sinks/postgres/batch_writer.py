@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, errors
 
 from sinks.connections import connect_postgres
-from sinks.postgres.progress import stored_offsets
+from sinks.postgres.progress import require_known, stored_offsets
 from sinks.postgres.statements import load_statements
 
 _OFFSETS = load_statements("offsets")
@@ -135,6 +136,7 @@ class BatchWriter:
         topic: str,
         epoch: int,
         on_refused: OnRefused,
+        known: Mapping[int, int] = MappingProxyType({}),
         first: First | None = None,
         last: Last | None = None,
         touched: Sequence[bytes] | None = None,
@@ -144,8 +146,9 @@ class BatchWriter:
         Returns the number of new rows. `first` is awaited with the connection at the beginning of
         the transaction, `last` when the lines are stored. `on_refused` is awaited before the commit
         with the rejected rows in order, if there are any. If one of them raises, nothing is stored.
-        `touched`: what the method of that name returns for `lines`, computed before the
-        transaction. Raises `TooManyRejectedRows`.
+        `known`: the offsets by partition that an earlier transaction has stored. `touched`: what
+        the method of that name returns for `lines`, computed before the transaction. Raises
+        `TooManyRejectedRows`, and `TransactionsLost` if Postgres has lower offsets than `known`.
         """
         refused: list[RejectedRow] = []
         async with self._one_at_a_time, self._connection.transaction():
@@ -168,7 +171,7 @@ class BatchWriter:
                 await on_refused(refused)
             if last is not None:
                 await last(self._connection)
-            await self._advance(offsets, topic, epoch)
+            await self._advance(offsets, topic, epoch, known)
         return inserted
 
     async def _insert_new(self, lines: Sequence[bytes], refused: list[RejectedRow]) -> int:
@@ -245,7 +248,9 @@ class BatchWriter:
             await cursor.execute(self.sql["merge_stage"])
             return cursor.rowcount
 
-    async def _advance(self, offsets: Mapping[int, int], topic: str, epoch: int) -> None:
+    async def _advance(
+        self, offsets: Mapping[int, int], topic: str, epoch: int, known: Mapping[int, int]
+    ) -> None:
         if offsets:
             reached = {
                 "consumer": self.consumer,
@@ -254,7 +259,9 @@ class BatchWriter:
                 "partitions": list(offsets),
                 "next_offsets": list(offsets.values()),
             }
-            await self._connection.execute(_OFFSETS["advance"], reached)
+            cursor = await self._connection.execute(_OFFSETS["advance"], reached)
+            before = dict(await cursor.fetchall())
+            require_known(before, {each: at for each, at in known.items() if each in offsets})
 
 
 async def _copy(cursor: AsyncCursor[Any], statement: bytes, lines: Sequence[bytes]) -> None:

@@ -1,7 +1,8 @@
-"""Reads the offsets that the sinks have stored."""
+"""Reads the offsets that the sinks have stored, and compares them with those that they know of."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -18,3 +19,31 @@ async def stored_offsets(
     of = {"consumer": consumer, "topic": topic, "epoch": epoch}
     cursor = await connection.execute(_SQL["next_offsets"], of)
     return dict(await cursor.fetchall())
+
+
+class TransactionsLost(RuntimeError):
+    """Postgres lacks transactions whose commit it had confirmed: a replica without them took over.
+
+    `stored`: the offsets that it has now, `known`: those that it had, both by partition.
+    """
+
+    def __init__(self, stored: Mapping[int, int], known: Mapping[int, int]) -> None:
+        self.stored, self.known = stored, known
+        which = ", ".join(
+            f"{partition} ({known[partition]} before, now {stored[partition]})"
+            for partition in sorted(stored)
+        )
+        super().__init__(
+            f"Postgres lacks transactions that it had confirmed, of partitions {which}"
+        )
+
+
+def require_known(stored: Mapping[int, int], known: Mapping[int, int]) -> None:
+    """Raise `TransactionsLost` if a stored offset is behind the one that is known to be stored."""
+    behind = {
+        partition: stored.get(partition, 0)
+        for partition, offset in known.items()
+        if stored.get(partition, 0) < offset
+    }
+    if behind:
+        raise TransactionsLost(behind, {partition: known[partition] for partition in behind})

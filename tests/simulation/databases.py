@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 import psycopg
 
 from sinks.postgres.episodes import encode_events
+from sinks.postgres.progress import require_known
 from sinks.redis.thresholds import encode_value
 from tests.simulation.host_clocks import redis_ms
 from tests.simulation.process import Process
@@ -148,7 +150,8 @@ async def redis_call(process: Process, port: str, effect: Callable[[Redis], Any]
 class Postgres:
     """The table of episodes, and how far the sink has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, replicated: bool = False) -> None:
+        """`replicated`: whether a replica takes over in a failover."""
         self.down = False
         self.connection = 0
         """Connections opened under an earlier number are broken."""
@@ -156,6 +159,9 @@ class Postgres:
         """How often each (timestamp, tenant, id) is stored."""
         self.offsets: dict[tuple[int, int], int] = {}
         """Next offset by (epoch, partition)."""
+        self._replicated = replicated
+        self._transactions: list[tuple[dict[Any, int], dict[Any, int]]] = [({}, {})]
+        """Rows and offsets after each transaction."""
 
     def insert(self, key: tuple[str, str, str]) -> None:
         """Insert on conflict do nothing."""
@@ -165,6 +171,18 @@ class Postgres:
         for partition, end in offsets.items():
             place = (epoch, partition)
             self.offsets[place] = max(end, self.offsets.get(place, 0))
+        if self._replicated:
+            self._transactions.append((dict(self.rows), dict(self.offsets)))
+
+    def stored(self, epoch: int) -> dict[int, int]:
+        """Return the next offset by partition."""
+        return {p: end for (number, p), end in self.offsets.items() if number == epoch}
+
+    def fail_over(self, lacks: int) -> None:
+        """Go on as a replica that lacks the last transactions."""
+        self.connection += 1
+        del self._transactions[max(1, len(self._transactions) - lacks) :]
+        self.rows, self.offsets = map(dict, self._transactions[-1])
 
 
 class Sink:
@@ -174,6 +192,7 @@ class Sink:
 
     def __init__(self, process: Process, connection: int) -> None:
         self._process, self._connection = process, connection
+        self._known: Mapping[int, int] = {}
 
     @classmethod
     async def open(cls, process: Process) -> Self:
@@ -189,10 +208,7 @@ class Sink:
         """Closing a broken connection is fine too."""
 
     async def next_offsets(self, topic: str, epoch: int) -> dict[int, int]:
-        def read(postgres: Postgres) -> dict[int, int]:
-            return {p: end for (number, p), end in postgres.offsets.items() if number == epoch}
-
-        found: dict[int, int] = await self._run("postgres.offsets", read)
+        found: dict[int, int] = await self._run("postgres.offsets", lambda p: p.stored(epoch))
         return found
 
     async def store(
@@ -205,6 +221,7 @@ class Sink:
         on_refused: Callable[[Sequence[tuple[int, str]]], Awaitable[None]],
         first: object = None,
         last: object = None,
+        known: Mapping[int, int] = MappingProxyType({}),
     ) -> int:
         # Both are for purges, which no schedule has, and ask Postgres about them.
         await self._run("postgres.copy", lambda _postgres: None)
@@ -217,6 +234,7 @@ class Sink:
             for number, part in enumerate(parts)
             if number not in bad
         ]
+        self._known = {partition: at for partition, at in known.items() if partition in offsets}
         await self._commit(good, epoch, offsets)
         return len(good)
 
@@ -224,6 +242,7 @@ class Sink:
         self, keys: Sequence[tuple[str, str, str]], epoch: int, offsets: Mapping[int, int]
     ) -> None:
         def commit(postgres: Postgres) -> None:
+            require_known(postgres.stored(epoch), self._known)
             for key in keys:
                 postgres.insert(key)
             postgres.advance(epoch, offsets)

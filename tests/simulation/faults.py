@@ -165,6 +165,16 @@ class Postgres:
 
 
 @dataclass(frozen=True)
+class Failover:
+    """The primary of Postgres ends; some seconds later a replica answers that lacks the last
+    transactions. See `tests.simulation.failovers`."""
+
+    at: int
+    seconds: float
+    lacks: int
+
+
+@dataclass(frozen=True)
 class Compact:
     """The broker compacts the changelog, as far as its compaction lag lets it."""
 
@@ -283,7 +293,7 @@ class Transact:
 Fault = (
     PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
     | Hole | Redis | Postgres | Compact | Retain | Time | Skew | Stranger | Steer | Forget | Plant
-    | Weigh | Rebuild | Recreate | Transact | Tamper
+    | Weigh | Rebuild | Recreate | Transact | Tamper | Failover
 )  # fmt: skip
 
 
@@ -306,6 +316,8 @@ class Schedule:
     """Whether tenants' defaults are merged."""
     tampering: bool = False
     """Whether something else writes to Redis, and workers compare it with the table."""
+    failing_over: bool = False
+    """Whether Postgres has a replica, and sinks compare their offsets while they are idle."""
 
     def __str__(self) -> str:
         broker = "Apache Kafka" if self.kafka else "embedded broker"

@@ -8,6 +8,7 @@ from typing import Any
 from tests.simulation import faults
 from tests.simulation.broker import COMPACTION_LAG_S, HEARTBEAT_S, RETENTION_S
 from tests.simulation.clocks import witnessed, write
+from tests.simulation.failovers import fail_over
 from tests.simulation.process import Process
 from tests.simulation.rebuilding import rebuild
 from tests.simulation.recreation import recreate
@@ -219,5 +220,5 @@ _HOW: dict[type, Callable[[World, Any], None]] = {
     faults.Stranger: _stranger, faults.Steer: _steer,
     faults.Forget: _forget, faults.Plant: _plant, faults.Weigh: _weigh,
     faults.Rebuild: _rebuild, faults.Recreate: _recreate, faults.Transact: _transact,
-    faults.Tamper: _tamper,
+    faults.Tamper: _tamper, faults.Failover: fail_over,
 }  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Final
 
 from learners.registry import POLICIES
 from tests.simulation import checker
+from tests.simulation.failovers import failing_over
 from tests.simulation.faults import Fault, PortFault, Schedule, schedule
 from tests.simulation.injection import inject
 from tests.simulation.transactions import transacting
@@ -36,7 +37,7 @@ class Result:
 
 def schedule_of(seed: int) -> Schedule:
     """Return the schedule of a seed, over every learner there is."""
-    return transacting(schedule(seed, tuple(sorted(POLICIES))))
+    return failing_over(transacting(schedule(seed, tuple(sorted(POLICIES)))))
 
 
 def run(plan: Schedule, *, trace: bool = False) -> Result:

@@ -44,6 +44,7 @@ BY_HAND = {
 UNNOTICED = {
     "announce_after_others",
     "begin_after_the_watermark",
+    "compare_offsets_while_idle",
     "complete_from_the_beginning",
     "generation_check",
     "offsets_after_the_transaction",

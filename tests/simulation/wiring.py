@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 REFETCH_S = 20.0
 DELETE_AFTER_S = 200.0
 """Longer than anything sent can be under way."""
+OFFSETS_S = 15.0
 CHECKPOINT_S = 6.0
 """As long as several messages are under way."""
 
@@ -33,6 +35,7 @@ TUNING = Tuning(
     clock_interval_s=18.0,
     checkpoint_s=CHECKPOINT_S,
     idle_s=CHECKPOINT_S,
+    check_offsets_s=0.0,
     rewrite_after=40,
     rewrite_factor=0,
     rebuild_checkpoint_bytes=400,  # several make a table
@@ -52,7 +55,8 @@ def environment(worker: Worker) -> Environment:
 
     now_s = world.loop.time
     clock = Clocks(lambda: worker_ms(world, worker.name), now_s, now_s, new_id)
-    return Environment(clock, end_process, clients.Alive, TUNING)  # type: ignore[arg-type]
+    tuning = replace(TUNING, check_offsets_s=OFFSETS_S if world.schedule.failing_over else 0.0)
+    return Environment(clock, end_process, clients.Alive, tuning)  # type: ignore[arg-type]
 
 
 async def _read_batches(

@@ -66,7 +66,7 @@ class World:
         """Values of records whose producer's clock is wrong, and what they would be, with their
         Kafka timestamp, were it right; None: nothing, for they are refused."""
         self.broker = Broker(self.chance, kafka=schedule.kafka)
-        self.redis, self.postgres = Redis(), Postgres()
+        self.redis, self.postgres = Redis(), Postgres(schedule.failing_over)
         self.epoch = Epoch(1, PARTITIONS)
         self.rules = LearningConfig(
             policy(schedule.learner),
