@@ -18,7 +18,7 @@ from aiokafka.errors import IllegalStateError
 from faust.tables.manager import TableManager
 from faust.types import TP
 
-from agents.config import PartitionAgent, WorkerConfig
+from agents.config import CannotOpenYet, PartitionAgent, WorkerConfig
 from agents.consumer.epoch_assignor import EpochAssignor
 from agents.consumer.faust_credentials import broker_credentials
 from agents.consumer.faust_transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
@@ -30,7 +30,7 @@ from agents.health.log_epoch_watch import LogWatch
 from agents.health.reporter import HealthReporter
 from agents.health.stall_guard import HEARTBEAT_S, SESSION_TIMEOUT_S
 from agents.instance_name import Membership
-from agents.retry_delays import AT_WORK_S, delay_s
+from agents.retry_delays import AT_START_S, AT_WORK_S, delay_s
 from sinks.connections import POSTGRES_LOST
 from topics.kafka.asking_again import passes
 
@@ -168,7 +168,7 @@ async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
         return
     app.ready = True
     if app.health is not None:
-        app.health.write_report()
+        app.health.wait_for()
 
 
 async def _are_prepared(app: Any, delays: Sequence[float] = AT_WORK_S) -> bool:
@@ -181,6 +181,11 @@ async def _are_prepared(app: Any, delays: Sequence[float] = AT_WORK_S) -> bool:
         except IllegalStateError as error:  # the assignment is gone: the next one is on its way
             log.info("assignment.superseded", reason=str(error))
             return False
+        except CannotOpenYet as error:
+            retry_s = delay_s(AT_START_S, attempt)
+            log.warning("positions.waiting", reason=str(error), retry_s=retry_s)
+            if app.health is not None:
+                app.health.wait_for(error.what, reason=error.reason)
         except Exception as error:
             if not (passes(error) or isinstance(error, POSTGRES_LOST)):
                 exit_fatally("positions", error)  # Faust would stop, slowly, and exit with 0

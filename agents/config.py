@@ -59,6 +59,15 @@ class WorkerConfig:
     """How long the table of notices keeps those that were sent."""
 
 
+class CannotOpenYet(Exception):
+    """Assigned partitions cannot be opened before something else has happened; tried again."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        """`what`: it waits for; `reason`: why, and what to do."""
+        super().__init__(f"waits for {what}: {reason}")
+        self.what, self.reason = what, reason
+
+
 class PartitionAgent(Protocol):
     """Processes the partitions that are assigned to a worker."""
 
@@ -67,7 +76,7 @@ class PartitionAgent(Protocol):
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
         """Open the assigned partitions; return the offset at which each begins.
 
-        `committed`: the group's committed offsets, which are only hints.
+        `committed`: the group's committed offsets, which are only hints. Raises `CannotOpenYet`.
         """
         ...
 

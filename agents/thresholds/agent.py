@@ -20,12 +20,13 @@ from agents.consumer.sequencer import FetchSequencer
 from agents.dlq_limit_guard import DlqLimitGuard
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
+from agents.thresholds.adoption import Adoption
 from agents.thresholds.clients import Clients
 from agents.thresholds.clock_records import send_clock_records
 from agents.thresholds.command_sync import sync_commands
 from agents.thresholds.default_broadcast import broadcast_evidence_and_defaults
 from agents.thresholds.early_publishing import EarlyPublisher
-from agents.thresholds.epoch_migration import CountDiffers, migrate_rows_to_epoch
+from agents.thresholds.epoch_migration import CountDiffers
 from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.recovery import Recovered, recover
 from agents.thresholds.redis_loss import RedisLossDetector
@@ -77,6 +78,8 @@ class ThresholdAgent:
         self._config = config
         self._early = EarlyPublisher(env.exit)
         self._markers = clients.publish_markers(config.redis)
+        owners = clients.last_owners(config.redis)
+        self._adoption = Adoption(self.services, owners, config.instance)
         self._sound_clock = SoundClock(self._markers.now_ms, env.clock.running_s)
         self._checks = RedisChecks(
             self.services, self._owners, self._fetched, config.redis, config.check_redis_s
@@ -107,7 +110,7 @@ class ThresholdAgent:
             await services.producer.start()
             self._tasks = [
                 services.stall_guard.start(),
-                asyncio.create_task(self._repeat(self._redis_loss.work, tuning.redis_interval_s)),
+                asyncio.create_task(self._repeat(self._watch_redis, tuning.redis_interval_s)),
                 asyncio.create_task(self._repeat(self._checks.work, tuning.redis_interval_s)),
                 asyncio.create_task(self._repeat(self._tidy, tuning.tidy_interval_s)),
                 asyncio.create_task(self._repeat(self._merge, self._config.merge_every_s)),
@@ -118,9 +121,9 @@ class ThresholdAgent:
         await self.drain()
         self.share = queue_bytes_per_partition(len(assigned))
         generation = services.app.consumer_generation_id
-        recovered = await recover(
-            services.store, services.clients, services.kafka, [tp.partition for tp in assigned]
-        )
+        partitions = [tp.partition for tp in assigned]
+        recovered = await recover(services.store, services.clients, services.kafka, partitions)
+        await self._adoption.adopt(partitions, same_count=self.same_count)
         owned = {
             tp: await self._open(tp, committed.get(tp, 0), recovered[tp.partition])
             for tp in sorted(assigned)
@@ -137,13 +140,6 @@ class ThresholdAgent:
 
     async def _open(self, tp: TP, committed: int, recovered: Recovered) -> OwnedPartition:
         services = self.services
-        await migrate_rows_to_epoch(
-            services.store,
-            services.producer,
-            tp.partition,
-            services.epoch,
-            same_count=self.same_count,
-        )
         owned = OwnedPartition(
             tp, services, recovered.complete_from, self.share, self._early.publish_soon
         )
@@ -214,6 +210,8 @@ class ThresholdAgent:
         """Finish the steps in flight; release the partitions."""
         owned, self._owned = self._owned, {}
         await asyncio.gather(*(each.queue.close() for each in owned.values()))
+        if owned and not self.services.publish_queue.waiting:
+            await self._adoption.give_back(tp.partition for tp in owned)
 
     async def close(self) -> None:
         """Finish the steps in flight, retry what waits for Redis once, disconnect."""
@@ -225,6 +223,7 @@ class ThresholdAgent:
             await self.services.producer.stop()
         await self.services.publish_queue.close()
         await self._markers.close()
+        await self._adoption.close()
         await self._checks.close()
 
     async def _repeat(self, work: Any, interval_s: float) -> None:
@@ -235,6 +234,11 @@ class ThresholdAgent:
                 await work()
         except Exception as error:
             self.services.env.exit(work.__name__, error)
+
+    async def _watch_redis(self) -> None:
+        """Publish what Redis lacks; note there how far the partitions are."""
+        await self._redis_loss.work()
+        await self._adoption.keep([each.partition for each in self._owners()])
 
     async def _merge(self) -> None:
         """Publish evidence of workflow types, and the defaults that are merged from it."""

@@ -10,6 +10,7 @@ from agents.consumer.topic_reader import read_batches
 from agents.producer import BatchProducer
 from processing.records.batch import RecordBatch
 from sinks.redis.comparison import RedisComparison
+from sinks.redis.last_owners import LastOwners
 from sinks.redis.publish_markers import PublishMarkers
 from sinks.redis.thresholds import ThresholdPublisher
 from topics.epoch import Epoch, read_epoch
@@ -27,6 +28,7 @@ class Clients:
     producer: Callable[[str], BatchProducer] = BatchProducer
     publisher: Callable[[str], ThresholdPublisher] = ThresholdPublisher
     publish_markers: Callable[[str], PublishMarkers] = PublishMarkers
+    last_owners: Callable[[str], LastOwners] = LastOwners
     comparison: Callable[[str], RedisComparison] = RedisComparison
     read_epoch: Callable[[str], Awaitable[Epoch]] = read_epoch
     topic_state: Callable[[str, str], Awaitable[TopicState]] = topic_state

@@ -12,9 +12,10 @@ import structlog
 
 from agents.thresholds.clients import Clients
 from agents.thresholds.completeness import complete_from
-from agents.thresholds.store import ContextStore
-from processing.state.rows import is_row, stale
+from agents.thresholds.store import NOTHING, ContextStore
+from processing.state.rows import PARTITION_KEY, is_row, stale, version
 from topics.catalogue import CHANGELOG
+from topics.kafka.admin import TopicState
 
 log = structlog.get_logger()
 
@@ -77,19 +78,22 @@ async def recover(
 ) -> Mapping[int, Recovered]:
     """Bring partitions of the store up to the end of the changelog.
 
-    Raises `BrokerUnreachable` and `TopicsMissing`.
+    Rows of an older log epoch are dropped if the changelog has the partition's own row, and are
+    left as they are if not: they may have to be migrated. Raises `BrokerUnreachable` and
+    `TopicsMissing`.
     """
     state = await clients.topic_state(kafka, CHANGELOG.name)
     end = {partition: state.end[partition] for partition in partitions}
     complete = await _complete_from(clients, kafka, state.begin, end)
     begin, restoring = {}, {}
-    for partition in end:
+    for partition in await _drop_old_rows(store, clients, kafka, state, end):
         held = store.held_offset(partition)
-        first = complete[partition] if held is None else held + 1
+        first = complete[partition] if held in (None, NOTHING) else held + 1
         begin[partition] = max(state.begin[partition], first)
         restoring[partition] = Restoring(store, partition)
     count = 0
-    async for batch in clients.read_batches(kafka, CHANGELOG.name, begin, end):
+    wanted = {partition: end[partition] for partition in begin}
+    async for batch in clients.read_batches(kafka, CHANGELOG.name, begin, wanted):
         keys = cast("list[bytes]", batch.keys)  # a compacted topic takes no record without one
         restoring[batch.partition].apply(keys, batch.values, batch.end)
         count += len(batch)
@@ -98,9 +102,52 @@ async def recover(
             each.write(end[partition] - 1)
     log.info("changelog.restored", partitions=len(restoring), records=count)
     return {
-        partition: Recovered(each.stale_keys, complete[partition])
-        for partition, each in restoring.items()
+        partition: Recovered(
+            restoring[partition].stale_keys if partition in restoring else set(),
+            complete[partition],
+        )
+        for partition in end
     }
+
+
+async def _drop_old_rows(
+    store: ContextStore,
+    clients: Clients,
+    kafka: str,
+    state: TopicState,
+    partitions: Iterable[int],
+) -> list[int]:
+    """Drop rows that the changelog replaces; return the partitions that are to be restored."""
+    own = {partition: store.get_row(partition, PARTITION_KEY) for partition in partitions}
+    old = [number for number, row in own.items() if row and version(row)[0] < store.epoch]
+    adopted = await adopted_partitions(store.epoch, clients, kafka, state, old)
+    for number, row in own.items():
+        if number in adopted or (row is None and _is_unfinished(store, number)):
+            await store.drop_rows(number)
+    return [number for number in own if number not in old or number in adopted]
+
+
+def _is_unfinished(store: ContextStore, partition: int) -> bool:
+    """Return whether a table without its own row was left by a restore under an older epoch."""
+    held = store.held_offset(partition)
+    return held is None and next(store.scan(partition), None) is not None
+
+
+async def adopted_partitions(
+    epoch: int, clients: Clients, kafka: str, state: TopicState, partitions: Iterable[int]
+) -> set[int]:
+    """Return those of `partitions` whose own row of log epoch `epoch` is in the changelog.
+
+    It is written last: the changelog has all rows of the partition.
+    """
+    begin = {partition: state.begin[partition] for partition in partitions}
+    end = {partition: state.end[partition] for partition in begin}
+    found = set()
+    async for batch in clients.read_batches(kafka, CHANGELOG.name, begin, end):
+        for key, row in zip(batch.keys, batch.values, strict=True):
+            if key == PARTITION_KEY and row and is_row(key, row) and version(row)[0] == epoch:
+                found.add(batch.partition)
+    return found
 
 
 async def _complete_from(

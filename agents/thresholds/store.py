@@ -18,8 +18,12 @@ import rocksdict
 from faust.stores.rocksdb import Store
 from faust.types import TP
 
+from processing.state.rows import PARTITION_KEY
+
 CHANGELOG_OFFSET: Final = b"@changelog"
 CHUNK_ROWS: Final = 2_000
+NOTHING: Final = -1
+"""The changelog offset of a store that holds nothing of this log epoch's changelog."""
 _OFFSET = struct.Struct("<Qq")
 
 ROCKSDB_OPTIONS: Final = {
@@ -95,8 +99,26 @@ class ContextStore(Store):  # type: ignore[misc]
             batch.put(CHANGELOG_OFFSET, _OFFSET.pack(self.epoch, changelog_offset))
         self._db_for_partition(partition).write(batch)
 
+    async def drop_rows(self, partition: int) -> None:
+        """Delete every row of a partition, its own row last: interrupted, it is called again."""
+        async for rows in self.scan_chunks(partition):
+            others = [(key, None) for key, _row in rows if key != PARTITION_KEY]
+            self.write_rows(partition, others, None)
+        self.write_rows(partition, [(PARTITION_KEY, None)], NOTHING)
+
+    def has_table(self, partition: int) -> bool:
+        """Return whether this worker ever had the partition."""
+        return partition in self._dbs or self.partition_path(partition).is_dir()
+
+    def release(self, partition: int) -> None:
+        """Close the table of a partition that is not assigned; it is opened again when needed."""
+        self._dbs.pop(partition, None)
+
     def held_offset(self, partition: int) -> int | None:
-        """Return the changelog offset that this store holds, None under a new log epoch."""
+        """Return the changelog offset that this store holds, None under a new log epoch.
+
+        `NOTHING`: its rows were dropped under this one.
+        """
         raw = self._db_for_partition(partition).get(CHANGELOG_OFFSET)
         if raw is None:
             return None

@@ -18,7 +18,14 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from headstart.kafka_producer import BrokerUnreachable, end_producer, start_producer
-from processing.state.rows import CONTEXT, PARTITION_KEY, is_row, with_version
+from processing.state.rows import (
+    CONTEXT,
+    PARTITION_KEY,
+    TaskStateRow,
+    encode_partition,
+    is_row,
+    with_version,
+)
 from replay.backup.manifest import Manifest, UnusableBackup
 from replay.backup.saved_records import SavedRecord, read_saved_records, read_saved_rows
 from replay.purge.run import purge_parts
@@ -133,8 +140,11 @@ class RestoredLog:
         return [each for number, of in records.items() for each in of[end[number] :]]
 
     async def write_rows(self) -> int:
-        """Write the learned rows, each partition's own row last; return how many contexts."""
-        own: list[SavedRecord] = []
+        """Write the learned rows, each partition's own row last; return how many contexts.
+
+        Every partition gets its own row: no worker then looks for rows of before the backup.
+        """
+        own = {number: self._nothing(number) for number in range(self._epoch.partitions)}
         contexts = 0
         async with self._producing() as producer:
             batch, size = list[SavedRecord](), 0
@@ -142,7 +152,7 @@ class RestoredLog:
                 changed = with_version(row, self._epoch.number, -1)
                 record = SavedRecord(partition, -1, None, key, changed)
                 if key == PARTITION_KEY:
-                    own.append(record)
+                    own[partition] = record
                     continue
                 contexts += key.startswith(CONTEXT)
                 batch.append(record)
@@ -151,8 +161,12 @@ class RestoredLog:
                     await _send(producer, CHANGELOG.name, batch)
                     batch, size = [], 0
             await _send(producer, CHANGELOG.name, batch)
-            await _send(producer, CHANGELOG.name, own)
+            await _send(producer, CHANGELOG.name, own.values())
         return contexts
+
+    def _nothing(self, partition: int) -> SavedRecord:
+        row = encode_partition(TaskStateRow(), self._epoch.number, -1)
+        return SavedRecord(partition, -1, None, PARTITION_KEY, row)
 
     def _rows(self) -> Iterable[tuple[int, bytes, bytes]]:
         for file in self._manifest.of_kind("rows"):

@@ -11,6 +11,7 @@ import pytest
 from aiokafka.errors import IllegalStateError, KafkaTimeoutError, NodeNotReadyError
 
 from agents import app as apps
+from agents.config import CannotOpenYet
 from headstart.kafka_producer import BrokerUnreachable
 
 
@@ -26,6 +27,7 @@ class FakeApp:
         self.consumer = SimpleNamespace(prepare_positions=self._prepare)
         self.consumer_generation_id = 1
         self.should_stop = self.rebalances = False
+        self.health: Any = None
 
     async def _prepare(self) -> None:
         await asyncio.sleep(0)
@@ -66,3 +68,11 @@ def test_not_after_the_group_rebalanced() -> None:
 def test_another_error_ends_the_process() -> None:
     with pytest.raises(Ended):
         prepared(FakeApp(KeyError(5)))
+
+
+def test_partitions_are_opened_again_until_their_rows_are_there() -> None:
+    told: list[tuple[str, ...]] = []
+    app = FakeApp(CannotOpenYet("the rows of partition 3", "start worker b"))
+    app.health = SimpleNamespace(wait_for=lambda *what, reason: told.append((*what, reason)))
+    assert prepared(app)
+    assert told == [("the rows of partition 3", "start worker b")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import faust
 import pytest
@@ -15,7 +15,13 @@ from agents.thresholds.clients import Clients
 from agents.thresholds.completeness import complete_from, completeness
 from agents.thresholds.recovery import Recovered, Restoring, recover
 from agents.thresholds.store import ContextStore, new_table
-from processing.state.rows import deleted, with_version
+from processing.state.rows import (
+    PARTITION_KEY,
+    TaskStateRow,
+    deleted,
+    encode_partition,
+    with_version,
+)
 from replay.log.live_table import read_table
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
 from topics.kafka.reader import topic_state
@@ -103,6 +109,75 @@ def test_a_record_that_is_no_row_is_passed_over(kafka: str, store: ContextStore)
     state = asyncio.run(topic_state(kafka, CHANGELOG.name))
     table = asyncio.run(read_table(kafka, state, 3, 1))
     assert table.rows == {}, "rows that are deleted"
+
+
+def own(epoch: int, offset: int) -> tuple[bytes, bytes]:
+    return PARTITION_KEY, encode_partition(TaskStateRow(), epoch, offset)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("log_epoch")
+@pytest.mark.parametrize("breaks_off", [False, True])
+def test_rows_of_an_older_epoch_are_dropped_if_the_changelog_has_the_partition(
+    kafka: str, store: ContextStore, monkeypatch: pytest.MonkeyPatch, breaks_off: bool
+) -> None:
+    partition = 2 if breaks_off else 1
+    store.epoch = 5
+    old = with_version(b"x" * 20, 3, 9)
+    store.write_rows(partition, [(b"kept", old), (b"zombie", old), own(3, 9)], None)
+    new = with_version(b"y" * 20, 5, -1)
+
+    async def append(producer: BatchProducer) -> None:
+        await producer.send_rows(CHANGELOG.name, partition, [(b"kept", new), own(5, -1)])
+
+    asyncio.run(_appending(kafka, append))
+    if breaks_off:
+        real = ContextStore.write_rows
+
+        def write_rows(self: ContextStore, *arguments: Any) -> None:
+            real(self, *arguments)
+            raise OSError("killed")
+
+        monkeypatch.setattr(ContextStore, "write_rows", write_rows)
+        with pytest.raises(OSError, match="killed"):
+            asyncio.run(recover(store, Clients(), kafka, [partition]))
+        monkeypatch.undo()
+    asyncio.run(recover(store, Clients(), kafka, [partition]))
+    rows = dict(store.scan(partition))
+    assert {key: rows[key] for key in (b"kept", PARTITION_KEY)} == dict(
+        [(b"kept", new), own(5, -1)]
+    )
+    assert b"zombie" not in rows
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("log_epoch")
+def test_rows_of_an_older_epoch_stay_while_the_changelog_lacks_the_partition(
+    kafka: str, store: ContextStore
+) -> None:
+    store.epoch = 5
+    old = with_version(b"x" * 20, 3, 9)
+    rows = [(b"a", old), (b"b", old), own(3, 9)]
+    store.write_rows(0, rows, None)
+
+    async def append(producer: BatchProducer) -> None:
+        # A migration that broke off, by a worker whose rows may have been older.
+        await producer.send_rows(CHANGELOG.name, 0, [(b"a", with_version(b"y" * 20, 5, -1))])
+
+    asyncio.run(_appending(kafka, append))
+    asyncio.run(recover(store, Clients(), kafka, [0]))
+    assert dict(store.scan(0)) == dict(rows)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("log_epoch")
+def test_rows_that_a_broken_restore_left_of_an_older_epoch_are_dropped(
+    kafka: str, store: ContextStore
+) -> None:
+    store.write_rows(0, [(b"left", with_version(b"x" * 20, 1, 9))], 4)
+    store.epoch = 5
+    asyncio.run(recover(store, Clients(), kafka, [0]))
+    assert b"left" not in dict(store.scan(0))
 
 
 def test_a_record_without_a_key_is_passed_over(store: ContextStore) -> None:

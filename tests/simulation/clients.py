@@ -69,6 +69,12 @@ class Store(ContextStore):
         else:
             self._process.do("store.write", write, StoreFailed)
 
+    def has_table(self, partition: int) -> bool:
+        return partition in self._disk.rows
+
+    def release(self, partition: int) -> None:
+        """Nothing is open."""
+
     def held_offset(self, partition: int) -> int | None:
         epoch, offset = self._disk.held.get(partition, (-1, -1))
         return offset if epoch == self.epoch else None

@@ -10,6 +10,7 @@ import psycopg
 
 from sinks.postgres.episodes import encode_events
 from sinks.postgres.progress import require_known
+from sinks.redis.last_owners import PartitionOwner
 from sinks.redis.thresholds import encode_value
 from tests.simulation.host_clocks import redis_ms
 from tests.simulation.process import Process
@@ -29,10 +30,11 @@ class Redis:
         self.down = False
         self.values: dict[tuple[str, str], tuple[Version, bytes]] = {}
         self.published: dict[int, bytes] = {}
+        self.owners: dict[int, PartitionOwner] = {}
         self.went_back: list[str] = []
         self.tampered: set[tuple[tuple[str, str], bytes]] = set()
         """What something else has written, by (tenant, path)."""
-        self._snapshot: tuple[Any, Any] = ({}, {})
+        self._snapshot: tuple[Any, Any, Any] = ({}, {}, {})
         self._runs = 0
 
     def newer(self, known: Version, offered: Version) -> bool:
@@ -55,16 +57,29 @@ class Redis:
 
     def empty(self) -> None:
         """FLUSHALL: the server stays the same."""
-        self.values, self.published = {}, {}
+        self.values, self.published, self.owners = {}, {}, {}
 
     def snapshot(self) -> None:
-        self._snapshot = (dict(self.values), dict(self.published))
+        self._snapshot = (dict(self.values), dict(self.published), dict(self.owners))
 
     def restart(self) -> None:
         """Come back with the last snapshot, as another run."""
         self._runs += 1
         self.run = b"run-%d" % self._runs
-        self.values, self.published = dict(self._snapshot[0]), dict(self._snapshot[1])
+        values, published, owners = self._snapshot
+        self.values, self.published, self.owners = dict(values), dict(published), dict(owners)
+
+    def note(self, owners: Mapping[int, PartitionOwner], *, opened: bool) -> None:
+        """As `note_owners.lua` does."""
+        for partition, given in owners.items():
+            known = self.owners.get(partition)
+            same = known is not None and given.version == known.version
+            if (
+                known is None
+                or given.version > known.version
+                or (same and (opened or given.worker == known.worker))
+            ):
+                self.owners[partition] = given
 
 
 def version_of(threshold: PublishedThreshold) -> Version:
@@ -133,6 +148,36 @@ class Published:
                 redis.published[partition] = run
 
         await redis_call(self._process, "redis.remember", write)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class Owners:
+    """Stands in for `sinks.redis.last_owners.LastOwners`.
+
+    Its calls travel only in worlds in which the log is recreated for several workers. In others
+    nothing depends on them, and their schedules stay as they are.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._travels = process.world.schedule.recreating
+
+    async def read(self) -> dict[int, PartitionOwner]:
+        found: dict[int, PartitionOwner] = await self._call(
+            "redis.owners", lambda redis: dict(redis.owners)
+        )
+        return found
+
+    async def note(self, owners: Mapping[int, PartitionOwner], *, opened: bool = False) -> None:
+        if owners:
+            await self._call("redis.note", lambda redis: redis.note(owners, opened=opened))
+
+    async def _call(self, port: str, effect: Callable[[Redis], Any]) -> Any:
+        if self._travels:
+            return await redis_call(self._process, port, effect)
+        return effect(self._process.world.redis)
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -274,9 +274,13 @@ class Tamper:
 
 @dataclass(frozen=True)
 class Recreate:
-    """The log is drained, then recreated: a new log epoch, offsets begin again."""
+    """The log is drained, then recreated: a new log epoch, offsets begin again.
+
+    `lost`: workers whose data directories are gone with it.
+    """
 
     at: int
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -318,6 +322,8 @@ class Schedule:
     """Whether something else writes to Redis, and workers compare it with the table."""
     failing_over: bool = False
     """Whether Postgres has a replica, and sinks compare their offsets while they are idle."""
+    recreating: bool = False
+    """Whether several workers meet a recreated log."""
 
     def __str__(self) -> str:
         broker = "Apache Kafka" if self.kafka else "embedded broker"

@@ -204,7 +204,7 @@ def _rebuild(world: World, fault: faults.Rebuild) -> None:
 
 
 def _recreate(world: World, fault: faults.Recreate) -> None:
-    recreate(world)
+    recreate(world, fault.lost)
 
 
 def _transact(world: World, fault: faults.Transact) -> None:

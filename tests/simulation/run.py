@@ -13,6 +13,7 @@ from tests.simulation import checker
 from tests.simulation.failovers import failing_over
 from tests.simulation.faults import Fault, PortFault, Schedule, schedule
 from tests.simulation.injection import inject
+from tests.simulation.recreation import false_refusals, recreating
 from tests.simulation.transactions import transacting
 from tests.simulation.world import World
 
@@ -37,7 +38,7 @@ class Result:
 
 def schedule_of(seed: int) -> Schedule:
     """Return the schedule of a seed, over every learner there is."""
-    return failing_over(transacting(schedule(seed, tuple(sorted(POLICIES)))))
+    return recreating(failing_over(transacting(schedule(seed, tuple(sorted(POLICIES))))))
 
 
 def run(plan: Schedule, *, trace: bool = False) -> Result:
@@ -64,8 +65,11 @@ def _run(world: World, plan: Schedule) -> list[str]:
     if world.wrong:
         return world.wrong
     _calm(world)
-    if not _until(world, world.at_rest):
+    if not _until(world, lambda: world.at_rest() or world.waits_for_rows()):
         return [*world.wrong, f"not at rest after {world.steps} steps: {world.restless()}"]
+    if world.waits_for_rows():
+        world.ended_waiting = True
+        return [*world.wrong, *false_refusals(world)]
     quiet = world.loop.now + QUIET_S
     if not _until(world, lambda: world.loop.now >= quiet and world.at_rest()):
         return [*world.wrong, f"restless after {world.steps} steps: {world.restless()}"]

@@ -71,6 +71,7 @@ MODELS: Any = {
     "producer": clients.Producer,
     "publisher": databases.Publisher,
     "publish_markers": databases.Published,
+    "last_owners": databases.Owners,
     "comparison": tampering.Comparison,
     "read_epoch": clients.read_epoch,
     "topic_state": clients.topic_state,

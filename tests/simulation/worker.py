@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from faust.types import TP
 
-from agents.config import PartitionAgent, WorkerConfig
+from agents.config import CannotOpenYet, PartitionAgent, WorkerConfig
 from agents.consumer.stall_refetch import refetch_stalled_partitions
 from agents.storage.agent import StorageAgent
 from agents.storage.transactions import SinkSpec
+from agents.thresholds.adoption import RowsElsewhere
 from agents.thresholds.agent import ThresholdAgent
 from processing.records.dlq_limits import DlqLimits
 from processing.records.sink_lines import unpack_events
@@ -30,6 +31,7 @@ COMMIT_S: Final = 9.0
 MERGE_S: Final = 12.0
 CHECK_S: Final = 10.0
 NEVER_S: Final = 1e9
+AGAIN_S: Final = 10.0
 PLAN: Final = SinkSpec(EPISODES_GROUP, EVENTS.name, Sink, unpack_events)  # type: ignore[arg-type]
 
 
@@ -46,6 +48,9 @@ class Worker(Process):
         self.deaf = False
         """Whether heartbeats fail: the group has gone on, and the worker goes on too."""
         self.open = False
+        self.refused: tuple[int, ...] = ()
+        """Partitions that it does not open, because their rows are elsewhere."""
+        self.refused_since = 0.0
         self._assigned: set[int] = set()
         self._newly = asyncio.Event()
         self._notified = asyncio.Event()
@@ -118,15 +123,33 @@ class Worker(Process):
             committed = await self.call("group.committed", lambda: dict(self.group.committed))
             if self._newly.is_set():
                 continue  # Faust begins its recovery again
-            begin = await self.runtime.positions(
-                {self.tp(p) for p in assigned},
-                {self.tp(p): committed.get(p, 0) for p in assigned},
-            )
-            if generation == self.app.consumer_generation_id:
+            begin = await self._positions(generation, assigned, committed)
+            if begin is not None and generation == self.app.consumer_generation_id:
                 self.app.consumer.begin = {tp.partition: at for tp, at in begin.items()}
                 self.app.consumer.position = dict(self.app.consumer.begin)
                 self.app.consumer.ready.set()
                 self.open = True
+
+    async def _positions(
+        self, generation: int, assigned: list[int], committed: Mapping[int, int]
+    ) -> Mapping[TP, int] | None:
+        """Open partitions, again and again while their rows are elsewhere: as `agents.app` does."""
+        while generation == self.app.consumer_generation_id:
+            try:
+                begin = await self.runtime.positions(
+                    {self.tp(p) for p in assigned},
+                    {self.tp(p): committed.get(p, 0) for p in assigned},
+                )
+            except CannotOpenYet as error:
+                if isinstance(error, RowsElsewhere) and error.partitions != self.refused:
+                    self.refused, self.refused_since = error.partitions, self.world.loop.now
+                self.world.note(f"{self.name} {error}")
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self.refused = ()
+                return begin
+        self.refused = ()
+        return None
 
     async def _feed(self) -> None:
         """Fetch, and hand over; a fetch under way during a rebalance still arrives."""

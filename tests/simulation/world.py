@@ -36,6 +36,8 @@ BEGIN_MS: Final = 1_760_000_000_000
 REQUEST_S: Final = 120.0
 """After this long a request that did not arrive never will (the producer's request timeout)."""
 EXECUTORS: Final = 2
+PATIENT_S: Final = 300.0
+"""After this long no other worker will give a worker the rows for which it waits."""
 IDLE_MS: Final = 5_400_000
 """A fault lets two hours pass."""
 
@@ -46,6 +48,9 @@ class Wrong(AssertionError):
 
 class World:
     """One run of one schedule."""
+
+    ended_waiting = False
+    """Whether the run ended because a worker waits for rows that are lost."""
 
     def __init__(self, schedule: Schedule, *, trace: bool = False) -> None:
         self.schedule = schedule
@@ -360,6 +365,37 @@ class World:
         ]
         ended = all(each.committed is not None for each in log.transactions)
         return ended and stored >= log.end and all(at >= log.end for at in reached)
+
+    def owners_are_noted(self) -> bool:
+        """Return whether Redis names the last owner of each partition, and how far it is.
+
+        Always in worlds in which nothing depends on it.
+        """
+        if not self.schedule.recreating:
+            return True
+        for worker in self._open("thresholds"):
+            for partition in worker.app.consumer.position:
+                row = worker.store.get_row(partition, PARTITION_KEY)
+                noted = self.redis.owners.get(partition)
+                if row is not None and (
+                    noted is None or (noted.worker, noted.version) != (worker.name, version(row))
+                ):
+                    return False
+        return not self.redis.down
+
+    def waits_for_rows(self) -> bool:
+        """Return whether workers wait for rows for long, and nothing else keeps others from work.
+
+        That is how a run ends whose log was recreated together with a data directory.
+        """
+        workers = [self.workers[name] for name in self.wanted if name.startswith("thresholds")]
+        waiting = [each for each in workers if each.refused]
+        if self.recreating or not waiting or not all(each.running for each in workers):
+            return False
+        since = max(each.refused_since for each in waiting)
+        return self.loop.now - since > PATIENT_S and all(
+            each.open or each.refused for each in workers
+        )
 
     def at_rest(self) -> bool:
         return not self.restless()

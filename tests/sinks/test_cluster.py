@@ -20,6 +20,7 @@ from sinks.redis.command_authors import AUTHORS_KEY, remember_command
 from sinks.redis.commands import CommandPublisher, commands_in_redis
 from sinks.redis.comparison import Expected, RedisComparison, Repair
 from sinks.redis.known_names import known_names
+from sinks.redis.last_owners import LastOwners, PartitionOwner
 from sinks.redis.models import ModelPublisher, delete_ahead, served_models
 from sinks.redis.publish_markers import PublishMarkers
 from sinks.redis.queries import served_thresholds
@@ -208,7 +209,7 @@ def test_an_override_that_a_cluster_cannot_serve_is_named(cluster: Cluster) -> N
     assert "Redis Cluster cannot serve headstart:thresholds:a}b:refund" in str(reason)
 
 
-def test_authors_models_and_epochs(cluster: Cluster) -> None:
+def test_authors_models_epochs_and_owners(cluster: Cluster) -> None:
     command = ModeCommand(mode="off", tenant="acme", by="ann", at=7)
 
     async def run() -> None:
@@ -228,6 +229,11 @@ def test_authors_models_and_epochs(cluster: Cluster) -> None:
         assert len(await served_models(cluster.url)) == 19
         await remember_epoch(cluster.url, 4)
         await remember_epoch(cluster.url, 3)
+        owners = LastOwners(cluster.url, timeout_s=TIMEOUT_S)
+        noted = {number: PartitionOwner(4, 7, 9, "a", open=True) for number in range(9)}
+        await owners.note(noted, opened=True)
+        assert await owners.read() == noted
+        await owners.close()
 
     asyncio.run(run())
     assert cluster.owner("headstart:epoch").client.get("headstart:epoch") == b"4"
