@@ -61,8 +61,6 @@ class Adoption:
         """`worker`: the name of this instance."""
         self._services, self._store, self._owners = services, services.store, owners
         self._worker = worker
-        self._unnoted: set[int] = set()
-        """Partitions that were opened while Redis was away."""
 
     async def adopt(self, partitions: Iterable[int], *, same_count: bool) -> None:
         """Adopt rows of an older log epoch after recovery, which left them where they matter.
@@ -82,17 +80,12 @@ class Adoption:
         await self._give(last, set(wanted), same_count=same_count)
         if refused:
             raise RowsElsewhere(refused)
-        self._unnoted = set(wanted)
         await self.keep(wanted)
 
     async def keep(self, partitions: Iterable[int]) -> None:
         """Note how far the partitions are that this worker has now; later if Redis is away."""
         with suppress(ConnectionError):
-            wanted = set(partitions)
-            for opened in (True, False):
-                some = wanted & self._unnoted if opened else wanted - self._unnoted
-                await self._note(some, opened=opened, still=True)
-                self._unnoted -= some
+            await self._note(partitions, still=True)
 
     async def give_back(self, partitions: Iterable[int]) -> None:
         """Note that this worker learns nothing more of these partitions."""
@@ -103,7 +96,7 @@ class Adoption:
         """Disconnect."""
         await self._owners.close()
 
-    async def _note(self, partitions: Iterable[int], *, still: bool, opened: bool = False) -> None:
+    async def _note(self, partitions: Iterable[int], *, still: bool) -> None:
         epoch = self._services.epoch
         held = {each: self._held(each) for each in sorted(partitions)}
         notes = {
@@ -111,7 +104,7 @@ class Adoption:
             for number, held_here in held.items()
             if held_here[0] == epoch.number
         }
-        await self._owners.note(notes, opened=opened)
+        await self._owners.note(notes)
 
     def _held(self, partition: int) -> Version:
         own = self._store.get_row(partition, PARTITION_KEY)

@@ -69,14 +69,13 @@ class LastOwners:
                 continue
         return notes
 
-    async def note(self, owners: Mapping[int, PartitionOwner], *, opened: bool = False) -> None:
+    async def note(self, owners: Mapping[int, PartitionOwner]) -> None:
         """Note the owners of partitions, unless Redis has a higher version.
 
-        `opened`: they have just opened the partitions, and replace an owner of the same version.
-        Raises `RedisUnreachable`.
+        Of the same version one that has the partition open counts. Raises `RedisUnreachable`.
         """
         if not owners:
             return
         words = [w for number, each in owners.items() for w in (number, msgspec.json.encode(each))]
         with reporting_redis_errors(self._url):
-            await self._redis.eval(_NOTE, 1, KEY, int(opened), *words)
+            await self._redis.eval(_NOTE, 1, KEY, *words)

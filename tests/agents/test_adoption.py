@@ -109,7 +109,7 @@ class World:
             raise RedisUnreachable("redis://127.0.0.1:1", OSError("refused"))
         return self.owners
 
-    async def note(self, owners: Mapping[int, PartitionOwner], *, opened: bool = False) -> None:
+    async def note(self, owners: Mapping[int, PartitionOwner]) -> None:
         if self.away:
             raise RedisUnreachable("redis://127.0.0.1:1", OSError("refused"))
         self.owners |= owners

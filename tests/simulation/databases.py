@@ -69,7 +69,7 @@ class Redis:
         values, published, owners = self._snapshot
         self.values, self.published, self.owners = dict(values), dict(published), dict(owners)
 
-    def note(self, owners: Mapping[int, PartitionOwner], *, opened: bool) -> None:
+    def note(self, owners: Mapping[int, PartitionOwner]) -> None:
         """As `note_owners.lua` does."""
         for partition, given in owners.items():
             known = self.owners.get(partition)
@@ -77,7 +77,7 @@ class Redis:
             if (
                 known is None
                 or given.version > known.version
-                or (same and (opened or given.worker == known.worker))
+                or (same and (given.open or given.worker == known.worker))
             ):
                 self.owners[partition] = given
 
@@ -170,9 +170,9 @@ class Owners:
         )
         return found
 
-    async def note(self, owners: Mapping[int, PartitionOwner], *, opened: bool = False) -> None:
+    async def note(self, owners: Mapping[int, PartitionOwner]) -> None:
         if owners:
-            await self._call("redis.note", lambda redis: redis.note(owners, opened=opened))
+            await self._call("redis.note", lambda redis: redis.note(owners))
 
     async def _call(self, port: str, effect: Callable[[Redis], Any]) -> Any:
         if self._travels:

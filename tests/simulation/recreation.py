@@ -33,7 +33,7 @@ def recreating(drawn: faults.Schedule) -> faults.Schedule:
 
     Redis keeps what it has: without what it notes of owners, older rows are adopted.
     """
-    if drawn.seed % 17 != RECREATING:
+    if drawn.seed % 17 != RECREATING or drawn.failing_over:  # which needs the log that there was
         return drawn
     chance = random.Random(f"{drawn.seed} recreates")
     kept = [

@@ -24,6 +24,7 @@ from processing.state.rows import is_deleted
 from processing.task import Checkpoint, PartitionTask
 from tests.simulation import clients, databases
 from tests.simulation.control_rules import CONTROL_RULES
+from tests.simulation.epoch_rules import EPOCH_RULES
 from tests.simulation.failovers import FAILOVER_RULES
 from tests.simulation.redis_rules import REDIS_RULES
 from tests.simulation.transactions import TRANSACTION_RULES
@@ -360,7 +361,7 @@ RULES: dict[str, Callable[[], Patches]] = {
         dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,
         publish_again_what_is_under_way, markers_instead_of_tombstones,
         complete_from_the_beginning, rewrite_whole, *CONTROL_RULES, *TRANSACTION_RULES,
-        *REDIS_RULES, *FAILOVER_RULES,
+        *REDIS_RULES, *FAILOVER_RULES, *EPOCH_RULES,
     )
 }  # fmt: skip
 

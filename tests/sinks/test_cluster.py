@@ -231,7 +231,7 @@ def test_authors_models_epochs_and_owners(cluster: Cluster) -> None:
         await remember_epoch(cluster.url, 3)
         owners = LastOwners(cluster.url, timeout_s=TIMEOUT_S)
         noted = {number: PartitionOwner(4, 7, 9, "a", open=True) for number in range(9)}
-        await owners.note(noted, opened=True)
+        await owners.note(noted)
         assert await owners.read() == noted
         await owners.close()
 

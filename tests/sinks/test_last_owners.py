@@ -40,7 +40,7 @@ def test_a_late_writer_never_lowers_a_version(redis_url: str) -> None:
             (owner(9, 101, "b"), owner(9, 101, "b")),
             (owner(10, -1), owner(10, -1)),
         ]:
-            await owners.note({P: noted}, opened=True)
+            await owners.note({P: noted})
             assert (await owners.read())[P] == wanted
 
     check(redis_url, body)
@@ -48,10 +48,10 @@ def test_a_late_writer_never_lowers_a_version(redis_url: str) -> None:
 
 def test_of_one_version_the_worker_that_opened_the_partition_last_counts(redis_url: str) -> None:
     async def body(owners: LastOwners, _redis: Redis) -> None:
-        await owners.note({P: owner(9, 5, "a")}, opened=True)
+        await owners.note({P: owner(9, 5, "a")})
         await owners.note({P: owner(9, 5, "a", still=False)})
         assert not (await owners.read())[P].open
-        await owners.note({P: owner(9, 5, "b")}, opened=True)
+        await owners.note({P: owner(9, 5, "b")})
         await owners.note({P: owner(9, 5, "a", still=False)})  # arrives late
         assert (await owners.read())[P] == owner(9, 5, "b")
 
