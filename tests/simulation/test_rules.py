@@ -48,10 +48,12 @@ UNNOTICED = {
     "complete_from_the_beginning",
     "generation_check",
     "offsets_after_the_transaction",
+    "older_rows_are_dropped",
     "only_what_was_seen_is_replaced",
     "skip_what_was_applied",
     "stall_check",
     "what_is_ahead_is_left_alone",
+    "what_may_have_been_learned_unnoted_counts",
 }
 """Rules whose absence none of 3,000 schedules showed; docs/explanation/fault-tests.md has why."""
 
