@@ -6,18 +6,11 @@ The rows get the version of before offset 0 of the new log epoch, as if a worker
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
-
-from headstart.kafka_producer import BrokerUnreachable, end_producer, start_producer
 from processing.state.rows import (
     CONTEXT,
     PARTITION_KEY,
@@ -27,6 +20,12 @@ from processing.state.rows import (
     with_version,
 )
 from replay.backup.manifest import Manifest, UnusableBackup
+from replay.backup.record_writer import (
+    BATCH_BYTES,
+    kept_by_retention,
+    producing,
+    send_saved,
+)
 from replay.backup.saved_records import SavedRecord, read_saved_records, read_saved_rows
 from replay.purge.run import purge_parts
 from topics.catalogue import (
@@ -39,6 +38,7 @@ from topics.catalogue import (
     PREDICTIONS_GROUP,
     THRESHOLDS,
     THRESHOLDS_GROUP,
+    Topic,
 )
 from topics.control.messages import Purge, control_records
 from topics.epoch import Epoch
@@ -46,11 +46,7 @@ from topics.kafka.admin import describe_topics
 from topics.kafka.groups import describe_groups
 from topics.kafka.reader import read_records, topic_state
 
-_BATCH_BYTES: Final = 4_000_000
-_MAX_REQUEST: Final = CHANGELOG.max_record_bytes - 65_536
 _GROUPS: Final = (THRESHOLDS_GROUP, EPISODES_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP)
-_OLDEST_MS: Final = 86_400_000
-"""How old a record may be by its timestamp: retention would delete what no worker has read."""
 
 
 class LogNotEmpty(RuntimeError):
@@ -103,10 +99,8 @@ class RestoredLog:
         That is, by partition, the first offset that the restored tables lack. Raises `LogNotEmpty`.
         """
         records: dict[int, list[SavedRecord]] = defaultdict(list)
-        oldest = time.time_ns() // 1_000_000 - _OLDEST_MS
-        for each in self._saved("events", EVENTS.name):
-            timestamp = max(each.timestamp or 0, oldest)
-            records[each.partition].append(each._replace(timestamp=timestamp))
+        for each in map(kept_by_retention, self._saved("events", EVENTS.name)):
+            records[each.partition].append(each)
         held = self._manifest.stored
         stored = {
             number: sum(each.offset < held.get(number, 0) for each in records[number])
@@ -119,8 +113,8 @@ class RestoredLog:
                     SavedRecord(out.partition, -1, None, out.key, out.value, headers)
                 )
         missing = await self._missing(records)
-        async with self._producing() as producer:
-            await _send(producer, EVENTS.name, missing)
+        async with producing(self._kafka) as producer:
+            await send_saved(producer, EVENTS.name, missing)
         end = (await topic_state(self._kafka, EVENTS.name)).end
         if any(end[number] != len(each) for number, each in records.items()):
             raise LogNotEmpty(EVENTS.name)
@@ -146,7 +140,7 @@ class RestoredLog:
         """
         own = {number: self._nothing(number) for number in range(self._epoch.partitions)}
         contexts = 0
-        async with self._producing() as producer:
+        async with producing(self._kafka) as producer:
             batch, size = list[SavedRecord](), 0
             for partition, key, row in self._rows():
                 changed = with_version(row, self._epoch.number, -1)
@@ -157,11 +151,11 @@ class RestoredLog:
                 contexts += key.startswith(CONTEXT)
                 batch.append(record)
                 size += len(row)
-                if size > _BATCH_BYTES:
-                    await _send(producer, CHANGELOG.name, batch)
+                if size > BATCH_BYTES:
+                    await send_saved(producer, CHANGELOG.name, batch)
                     batch, size = [], 0
-            await _send(producer, CHANGELOG.name, batch)
-            await _send(producer, CHANGELOG.name, own.values())
+            await send_saved(producer, CHANGELOG.name, batch)
+            await send_saved(producer, CHANGELOG.name, own.values())
         return contexts
 
     def _nothing(self, partition: int) -> SavedRecord:
@@ -177,8 +171,15 @@ class RestoredLog:
 
     async def write_models(self) -> None:
         """Write the last state of each shared model."""
-        async with self._producing() as producer:
-            await _send(producer, MODELS.name, self._saved("models", MODELS.name))
+        await self.write_kind("models", MODELS)
+
+    async def write_kind(self, kind: str, topic: Topic) -> None:
+        """Write all saved records of a kind to their partitions of a topic."""
+        saved = self._saved(kind, topic.name)
+        if topic.cleanup == "delete":
+            saved = map(kept_by_retention, saved)
+        async with producing(self._kafka) as producer:
+            await send_saved(producer, topic.name, saved)
 
     async def write_commands(self) -> None:
         """Write the overrides and modes that the new log does not have."""
@@ -187,9 +188,9 @@ class RestoredLog:
             record.key
             async for record in read_records(self._kafka, COMMANDS.name, state.begin, state.end)
         }
-        async with self._producing() as producer:
+        async with producing(self._kafka) as producer:
             saved = self._saved("commands", COMMANDS.name)
-            await _send(producer, COMMANDS.name, (e for e in saved if e.key not in known))
+            await send_saved(producer, COMMANDS.name, (e for e in saved if e.key not in known))
 
     def _saved(self, kind: str, topic: str) -> Iterable[SavedRecord]:
         most = 1 if topic == COMMANDS.name else self._epoch.partitions
@@ -198,33 +199,3 @@ class RestoredLog:
                 if not 0 <= each.partition < most:
                     raise UnusableBackup(f"{self._folder / file.name}: damaged: a wrong partition")
                 yield each
-
-    @asynccontextmanager
-    async def _producing(self) -> AsyncIterator[AIOKafkaProducer]:
-        try:
-            producer = await start_producer(
-                self._kafka, max_request_size=_MAX_REQUEST, request_timeout_ms=120_000
-            )
-            try:
-                yield producer
-            finally:
-                await end_producer(producer, 5.0)
-        except (KafkaError, OSError) as error:
-            raise BrokerUnreachable(self._kafka, error) from error
-
-
-async def _send(producer: Any, topic: str, records: Iterable[SavedRecord]) -> None:
-    """Send records in their order, a bounded number of bytes at once."""
-    waiting, size = list[Any](), 0
-    for each in records:
-        waiting.append(
-            await producer.send(
-                topic, each.value, key=each.key, partition=each.partition,
-                timestamp_ms=each.timestamp, headers=list(each.headers),
-            )
-        )  # fmt: skip
-        size += len(each.value or b"")
-        if size > _BATCH_BYTES:
-            await asyncio.gather(*waiting)
-            waiting, size = [], 0
-    await asyncio.gather(*waiting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,9 +29,14 @@ class SavedRecord(NamedTuple):
 
 def record_line(record: Any) -> bytes:
     """Return the line of an aiokafka record."""
-    headers = [[name, _text(value)] for name, value in record.headers]
+    return saved_line(record, record.headers)
+
+
+def saved_line(record: Any, headers: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return the line of an aiokafka record that gets other headers."""
+    named = [[name, _text(value)] for name, value in headers]
     fields = [record.partition, record.offset, record.timestamp, _text(record.key),
-              _text(record.value), headers]  # fmt: skip
+              _text(record.value), named]  # fmt: skip
     return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -74,13 +74,7 @@ async def read_settled(
     deadline = asyncio.get_running_loop().time() + patience_s
     while True:
         table = await read_table(kafka, await topic_state(kafka, CHANGELOG.name), partition, epoch)
-        begun = followup_in(table.rows.get(UNDERWAY))
-        settled = (
-            begun is None
-            or begun.rebuild.epoch != epoch
-            or begun.offset <= applied_offset(table.rows)
-        )
-        if settled or asyncio.get_running_loop().time() > deadline:
+        if is_settled(table.rows, epoch) or asyncio.get_running_loop().time() > deadline:
             return table
         await asyncio.sleep(0.5)
 
@@ -122,6 +116,12 @@ async def _read_own_rows(kafka: str) -> dict[int, bytes]:
         wanted = {n for n in wanted if n not in found and begin[n] > state.begin[n]}
         tail *= 16
     return found
+
+
+def is_settled(rows: Rows, epoch: int) -> bool:
+    """Return whether no rebuild of the partition is in progress in a log epoch."""
+    begun = followup_in(rows.get(UNDERWAY))
+    return begun is None or begun.rebuild.epoch != epoch or begun.offset <= applied_offset(rows)
 
 
 def applied_offset(rows: Rows) -> int:

@@ -1,4 +1,4 @@
-"""Reads the offsets that the sinks have stored, and compares them with those that they know of."""
+"""Reads, advances and compares the offsets that the sinks have stored."""
 
 from __future__ import annotations
 
@@ -47,3 +47,18 @@ def require_known(stored: Mapping[int, int], known: Mapping[int, int]) -> None:
     }
     if behind:
         raise TransactionsLost(behind, {partition: known[partition] for partition in behind})
+
+
+async def advance_offsets(
+    connection: AsyncConnection[Any], consumer: str, topic: str, epoch: int, to: Mapping[int, int]
+) -> None:
+    """Set, by partition, the first offset that `consumer` has not stored; never backwards."""
+    given = {"consumer": consumer, "topic": topic, "epoch": epoch}
+    offsets = {"partitions": list(to), "next_offsets": list(to.values())}
+    await connection.execute(_SQL["advance"], given | offsets)
+
+
+async def lock_recreation(connection: AsyncConnection[Any]) -> bool:
+    """Take the lock of `topics recreate`, held by the connection; return False if it is taken."""
+    row = await (await connection.execute(_SQL["lock_recreation"])).fetchone()
+    return row is not None and bool(row[0])

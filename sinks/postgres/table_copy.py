@@ -16,10 +16,10 @@ from psycopg import AsyncConnection, sql
 from headstart.keys import event_key
 from headstart.partitioner import partition_for_key
 from sinks.postgres.migrate import read_migrations
+from sinks.postgres.progress import advance_offsets
 from sinks.postgres.statements import load_statements
 
 _SQL = load_statements("backup")
-_OFFSETS = load_statements("offsets")
 _CREATED = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", re.MULTILINE)
 
 LEFT_OUT: Final[Mapping[str, str]] = {
@@ -171,13 +171,7 @@ async def finish_restore(
     """
     async with connection.transaction():
         for consumer, topic, offsets in progress:
-            await connection.execute(
-                _OFFSETS["advance"],
-                {
-                    "consumer": consumer, "topic": topic, "epoch": epoch,
-                    "partitions": list(offsets), "next_offsets": list(offsets.values()),
-                },
-            )  # fmt: skip
+            await advance_offsets(connection, consumer, topic, epoch, offsets)
         await connection.execute(_SQL["finish_restore"], {"id": backup, "epoch": epoch})
 
 

@@ -165,7 +165,7 @@ def vars_of(system: System) -> dict[str, str]:
 
 def _interrupt(folder: Path, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     """Restore the tables and one record of the log, and end there."""
-    send = restored_log._send
+    send = restored_log.send_saved
 
     async def send_one(producer: Any, topic: str, records: Any) -> None:
         await send(producer, topic, list(records)[:1])
@@ -174,7 +174,7 @@ def _interrupt(folder: Path, system: System, monkeypatch: pytest.MonkeyPatch) ->
     at = system.addresses
     target = RestoreTarget(at.kafka, at.postgres)
     with monkeypatch.context() as patched:
-        patched.setattr(restored_log, "_send", send_one)
+        patched.setattr(restored_log, "send_saved", send_one)
         with pytest.raises(RuntimeError, match="interrupted"):
             asyncio.run(restore_backup(folder, target, (), lambda _line: None))
 

@@ -17,8 +17,8 @@ from headstart.kafka_producer import start_producer
 from processing.records.partitioner import partition_for
 from processing.state.rows import CONTEXT, PARTITION_KEY, with_version
 from replay.backup.create import BackupSource, SinksBehind, create_backup
+from replay.backup.record_writer import send_saved
 from replay.backup.restore import RestoreTarget, restore_backup
-from replay.backup.restored_log import _send
 from replay.backup.restored_tables import CannotRestore
 from replay.backup.saved_records import SavedRecord
 from replay.log.live_table import read_whole_table
@@ -75,13 +75,13 @@ async def _fill_log(kafka: str, epoch: Epoch) -> None:
         rows.append(SavedRecord(place, -1, None, key, with_version(bytes(80), epoch.number, 5)))
     own = with_version(bytes(60), epoch.number, APPLIED)
     rows += [SavedRecord(n, -1, None, PARTITION_KEY, own) for n in range(PARTITIONS)]
-    await _send(producer, CHANGELOG.name, rows)
+    await send_saved(producer, CHANGELOG.name, rows)
     events = [
         SavedRecord(n, -1, None, b"k", b"%d" % offset, (("h", b"v"),))
         for n in range(PARTITIONS)
         for offset in range(END)
     ]
-    await _send(producer, EVENTS.name, events)
+    await send_saved(producer, EVENTS.name, events)
     await producer.stop()
 
 

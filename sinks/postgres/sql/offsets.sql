@@ -31,3 +31,7 @@ SELECT to_regclass('sink_offsets') IS NOT NULL
 -- name: largest_epoch
 -- The newest epoch of a log from which rows were stored; NULL before the first.
 SELECT max(epoch) FROM sink_offsets
+
+-- name: lock_recreation
+-- One recreation of the log at a time, until the connection ends.
+SELECT pg_try_advisory_lock(hashtextextended('headstart topics recreate', 0))
