@@ -36,7 +36,7 @@ from sinks.connections import reporting_lost_connections
 from sinks.postgres.migrate import migrate
 from sinks.postgres.permissions import REFUSED, PermissionMissing
 from topics.catalogue import DECISIONS, MODELS
-from topics.epoch import Epoch, read_epoch
+from topics.epoch import Epoch, LogInRecreation, read_epoch
 from topics.kafka.admin import TopicsMissing, partition_counts
 
 log = structlog.get_logger()
@@ -55,6 +55,14 @@ APPS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
 
 _WITHOUT_POSTGRES: Final = ("thresholds", PREDICTIONS)
 """Learning needs no Postgres."""
+_WAITED_FOR: Final = (
+    ConnectionError,
+    TopicsMissing,
+    LogInRecreation,
+    PermissionMissing,
+    HostUnfit,
+)
+"""Errors of the start that pass once a service, or an administrator, has done something."""
 _COLLECT_S: Final = 10.0
 _NAME_S: Final = SESSION_TIMEOUT_S + 5.0
 """How long another member may keep the instance name, in case that it has ended."""
@@ -200,7 +208,7 @@ async def _until_ready(
                 if not epoch.volatile:  # the embedded broker keeps members that have ended
                     await _require_own_name(name, config, health)
                 return epoch, partitions
-            except (ConnectionError, TopicsMissing, PermissionMissing, HostUnfit) as error:
+            except _WAITED_FOR as error:
                 delay = delay_s(AT_START_S, attempt)
                 log.warning("worker.retrying", worker=name, reason=str(error), retry_s=delay)
                 health.wait_for(_missing(error), reason=" ".join(str(error).split()))
@@ -272,7 +280,7 @@ async def _require_topics(kafka: str, names: set[str]) -> None:
 def _missing(error: Exception) -> str:
     if isinstance(error, HostUnfit):
         return error.lacks
-    if isinstance(error, TopicsMissing):
+    if isinstance(error, TopicsMissing | LogInRecreation):
         return "topics"
     return BROKER if isinstance(error, BrokerUnreachable) else "postgres"
 

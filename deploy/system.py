@@ -46,7 +46,7 @@ from topics.catalogue import (
     THRESHOLDS_GROUP,
 )
 from topics.commands.log import begin_commands, is_whole, read_commands
-from topics.epoch import Epoch, ensure_topics
+from topics.epoch import Epoch, LogInRecreation, ensure_topics
 from topics.kafka.admin import committed_offsets, describe_topics
 from topics.used_partitions import used_partitions
 
@@ -109,8 +109,8 @@ class System:
         try:
             if self.stack.credentials is not None:
                 use_security(self.stack.credentials.kafka(OPERATOR))
-            self.epoch = self._prepared()
-            if self._with_workers:
+            self.epoch = self._prepared_unless_recreated()
+            if self._with_workers and self.epoch is not None:
                 require_partitions(self.data, self.epoch.partitions)
                 self._start_workers(addresses)
         except BaseException:
@@ -143,6 +143,16 @@ class System:
                 )
             time.sleep(0.1)
         self.check()  # copies priorities to Postgres' new processes for the workers
+
+    def _prepared_unless_recreated(self) -> Epoch | None:
+        """Return the log epoch; None while the log is recreated, which needs the services only."""
+        try:
+            return self._prepared()
+        except LogInRecreation as error:
+            if self._with_workers:
+                raise
+            self._echo(str(error))
+            return None
 
     def _prepared(self) -> Epoch:
         epoch = asyncio.run(

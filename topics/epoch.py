@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EPOCHS, EVENTS
 from topics.kafka.admin import (
     TopicsMissing,
+    TopicState,
     create_topics,
     describe_topics,
     partition_counts,
@@ -43,6 +45,41 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int
     partitions: int
     volatile: bool = False
+
+
+class Recreation(msgspec.Struct, frozen=True):
+    """The log is being recreated: its topics are deleted, and created for the next epoch.
+
+    `before`: the epoch that ends; `number`: of the next one. `saved`: the folder with what is
+    carried over; empty: it is not whole yet, and nothing is deleted.
+    """
+
+    id: str
+    before: Epoch
+    number: int
+    saved: str = ""
+
+
+class _RecreationRecord(msgspec.Struct, frozen=True):
+    """The record of a recreation.
+
+    It has no `number` beside it, so that shippers of earlier versions take it for no epoch and
+    wait, too.
+    """
+
+    recreation: Recreation
+
+
+class LogInRecreation(RuntimeError):
+    """Workers and producers wait, because the log is being recreated."""
+
+    def __init__(self, recreation: Recreation) -> None:
+        super().__init__(
+            f"the log of epoch {recreation.before.number} is being recreated, and everything waits "
+            "for it: if `headstart topics recreate --yes` does not run any more, run it again; it "
+            "continues where it ended"
+        )
+        self.recreation = recreation
 
 
 class PartitionsChanged(RuntimeError):
@@ -84,7 +121,8 @@ class EpochUnreadable(RuntimeError):
 async def read_epoch(kafka: str) -> Epoch:
     """Return the broker's log epoch. Partitions that the log was given later are not of it.
 
-    Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged` and `EpochUnreadable`.
+    Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged`, `EpochUnreadable` and
+    `LogInRecreation`.
     """
     epoch, found = await read_minted_epoch(kafka)
     if found < epoch.partitions:
@@ -96,39 +134,62 @@ async def read_minted_epoch(kafka: str) -> tuple[Epoch, int]:
     """Return the stored log epoch, and how many partitions the log has now.
 
     For commands that only read learned state, which does not move. Raises `BrokerUnreachable`,
-    `TopicsMissing` and `EpochUnreadable`.
+    `TopicsMissing`, `EpochUnreadable` and `LogInRecreation`.
     """
     # Not `describe_topics` of both: that reads the events, which not every worker may.
     counts = await partition_counts(kafka, [EPOCHS.name, EVENTS.name])
     missing = {EPOCHS.name, EVENTS.name} - counts.keys()
-    states = {} if missing else await describe_topics(kafka, [EPOCHS.name])
-    epoch = None
-    if EPOCHS.name in states:
-        epoch = await _last_record(kafka, states[EPOCHS.name].end[0])
+    # Also if topics are missing: while the log is recreated, others are.
+    wanted = [EPOCHS.name] if EPOCHS.name in counts else []
+    states = await describe_topics(kafka, wanted)
+    epoch = await _epoch_of(kafka, states)
     if missing or epoch is None:
         raise TopicsMissing(kafka, missing or {EPOCHS.name})
     return epoch, counts[EVENTS.name]
 
 
-async def _last_record(kafka: str, end: int) -> Epoch | None:
-    """Return the last valid epoch in the topic, None if the topic is empty.
+async def read_log_state(kafka: str) -> Epoch | Recreation:
+    """Return the log epoch, or the recreation of the log that has begun and not ended.
+
+    Raises `BrokerUnreachable`, `TopicsMissing` and `EpochUnreadable`.
+    """
+    states = await describe_topics(kafka, [EPOCHS.name])
+    found = await _last_record(kafka, states[EPOCHS.name].end[0]) if states else None
+    if found is None:
+        raise TopicsMissing(kafka, [EPOCHS.name])
+    return found
+
+
+async def _epoch_of(kafka: str, states: Mapping[str, TopicState]) -> Epoch | None:
+    """Return the epoch, None if there is none yet. Raises `LogInRecreation`."""
+    if EPOCHS.name not in states:
+        return None
+    found = await _last_record(kafka, states[EPOCHS.name].end[0])
+    if isinstance(found, Recreation):
+        raise LogInRecreation(found)
+    return found
+
+
+async def _last_record(kafka: str, end: int) -> Epoch | Recreation | None:
+    """Return the last valid record of the topic, None if the topic is empty.
 
     Raises `EpochUnreadable` if there are records but no valid one, and `BrokerUnreachable`.
     """
     return await ask_again(kafka, lambda: _read_last_record(kafka, end))
 
 
-async def _read_last_record(kafka: str, end: int) -> Epoch | None:
+async def _read_last_record(kafka: str, end: int) -> Epoch | Recreation | None:
     consumer = new_consumer(kafka, enable_auto_commit=False, isolation_level=ISOLATION)
     tp = TopicPartition(EPOCHS.name, 0)
-    last = None
+    last: Epoch | Recreation | None = None
     try:
         await consumer.start()
         consumer.assign([tp])
         await consumer.seek_to_beginning(tp)
         while await consumer.position(tp) < end:
             for records in (await consumer.getmany(tp, timeout_ms=1000)).values():
-                last = next(filter(None, map(_epoch_in, reversed(records))), last)
+                valid = [each for record in records if (each := _epoch_in(record))]
+                last = valid[-1] if valid else last
     finally:
         await consumer.stop()
     if end > 0 and last is None:
@@ -136,15 +197,15 @@ async def _read_last_record(kafka: str, end: int) -> Epoch | None:
     return last
 
 
-def _epoch_in(record: Any) -> Epoch | None:
-    """Return the epoch in a record; log a warning and return None if it is invalid."""
-    try:
-        return msgspec.json.decode(record.value or b"", type=Epoch)
-    except ValueError:
-        _LOG.warning(
-            "%s: skipped the record at offset %d: not a log epoch", EPOCHS.name, record.offset
-        )
-        return None
+def _epoch_in(record: Any) -> Epoch | Recreation | None:
+    """Return what a record holds; log a warning and return None if it is invalid."""
+    value = record.value or b""
+    with suppress(ValueError):
+        return msgspec.json.decode(value, type=Epoch)
+    with suppress(ValueError):
+        return msgspec.json.decode(value, type=_RecreationRecord).recreation
+    _LOG.warning("%s: skipped the record at offset %d: not a log epoch", EPOCHS.name, record.offset)
+    return None
 
 
 async def ensure_topics(
@@ -163,13 +224,11 @@ async def ensure_topics(
     the log ends with the broker's process; if it has no epoch yet, topics with another partition
     count are recreated, because a client's request may have created them. `exact`: raise
     `PartitionsDiffer` if `headstart.events` has another partition count; by default the existing
-    count is kept. Also raises `PartitionsChanged`, `EpochUnreadable` and `BrokerUnreachable`.
+    count is kept. Also raises `PartitionsChanged`, `EpochUnreadable`, `LogInRecreation` and
+    `BrokerUnreachable`.
     """
     states = await describe_topics(kafka, [EPOCHS.name, EVENTS.name])
-    # Also None after an interrupted creation.
-    before = (
-        await _last_record(kafka, states[EPOCHS.name].end[0]) if EPOCHS.name in states else None
-    )
+    before = await _epoch_of(kafka, states)  # also None after an interrupted creation
     may_recreate = volatile and before is None
     existing = states[EVENTS.name].partitions if EVENTS.name in states else None
     if existing is not None and before is not None:
@@ -185,18 +244,25 @@ async def ensure_topics(
         epoch = await read_epoch(kafka)
         if volatile and not epoch.volatile:  # created by `headstart topics create`
             epoch = msgspec.structs.replace(epoch, volatile=True)
-            await _write_epoch(kafka, epoch)
+            await write_log_state(kafka, epoch)
         return created, epoch
-    epoch = Epoch(max([int(time.time()), *(n + 1 for n in known)]), partitions, volatile)
-    await _write_epoch(kafka, epoch)
+    epoch = Epoch(next_number(known), partitions, volatile)
+    await write_log_state(kafka, epoch)
     return created, epoch
 
 
-async def _write_epoch(kafka: str, epoch: Epoch) -> None:
+def next_number(known: Iterable[int]) -> int:
+    """Return the number of a new epoch: larger than those known, and at least the Unix time, s."""
+    return max([int(time.time()), *(n + 1 for n in known)])
+
+
+async def write_log_state(kafka: str, state: Epoch | Recreation) -> None:
+    """Write the log epoch, or that the log is being recreated. Raises `BrokerUnreachable`."""
+    record = _RecreationRecord(state) if isinstance(state, Recreation) else state
     producer = new_producer(kafka, acks="all")
     try:
         await producer.start()
-        await producer.send_and_wait(EPOCHS.name, msgspec.json.encode(epoch), key=b"epoch")
+        await producer.send_and_wait(EPOCHS.name, msgspec.json.encode(record), key=b"epoch")
     except (KafkaError, OSError) as error:
         raise BrokerUnreachable(kafka, error) from error
     finally:

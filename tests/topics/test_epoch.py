@@ -18,15 +18,20 @@ from topics.catalogue import Topic
 from topics.epoch import (
     Epoch,
     EpochUnreadable,
+    LogInRecreation,
     PartitionsChanged,
     PartitionsDiffer,
+    Recreation,
     ensure_topics,
     read_epoch,
+    read_log_state,
+    write_log_state,
 )
 from topics.kafka.admin import (
     BrokerUnreachable,
     TopicsMissing,
     create_topics,
+    delete_topics,
     partition_counts,
     recreate_mismatched,
 )
@@ -138,6 +143,24 @@ def test_an_unreadable_epoch_is_not_taken_for_a_new_log(
         for act in (read_epoch(kafka), ensure_topics(kafka, partitions=2)):
             with pytest.raises(EpochUnreadable, match=r"none of the records .* is a log epoch"):
                 await act
+
+    asyncio.run(run())
+
+
+def test_while_the_log_is_recreated_nothing_is_created_and_no_epoch_is_read(
+    kafka: str, own: tuple[Topic, Topic]
+) -> None:
+    async def run() -> None:
+        _created, epoch = await ensure_topics(kafka, partitions=2)
+        assert await read_log_state(kafka) == epoch
+        recreation = Recreation("id", epoch, epoch.number + 1, "/saved")
+        await write_log_state(kafka, recreation)
+        await delete_topics(kafka, [own[0].name])
+        for act in (read_epoch(kafka), ensure_topics(kafka, partitions=2)):
+            with pytest.raises(LogInRecreation, match="`headstart topics recreate --yes`"):
+                await act
+        assert await read_log_state(kafka) == recreation
+        assert await partition_counts(kafka, [each.name for each in own]) == {own[1].name: 1}
 
     asyncio.run(run())
 

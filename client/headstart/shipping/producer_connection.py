@@ -18,7 +18,7 @@ from headstart.connections.kafka_errors import kafka_trouble
 from headstart.connections.kafka_security import KafkaSecurity
 from headstart.connections.own_security import security_of_profile
 from headstart.shipping.compressing_producer import CompressingProducer, start_producer
-from headstart.shipping.volatile_broker import DECISIONS, EVENTS, BrokerLife
+from headstart.shipping.volatile_broker import DECISIONS, EVENTS, BrokerLife, LogNotReady
 
 log = logging.getLogger("headstart")
 
@@ -85,19 +85,24 @@ class ProducerConnection:
             except Exception as error:  # also an invalid address: other targets go on
                 if not self._unreachable:
                     self._unreachable = True
-                    trouble = kafka_trouble(self._kafka, error)
-                    why = f"{trouble.what}; {trouble.remedy}" if trouble else type(error).__name__
-                    if trouble is None and not _is_plain(error):
-                        why = f"{why}: {error}"
-                    log.warning(
-                        "no Kafka broker answers at %s (%s); events wait %s",
-                        self._kafka,
-                        why,
-                        self._where,
-                    )
+                    self._warn(error)
             else:
                 self._unreachable = self._dropped = False
         return self._current
+
+    def _warn(self, error: Exception) -> None:
+        if isinstance(error, LogNotReady):
+            log.warning(
+                "the log at %s is being recreated; events wait %s", self._kafka, self._where
+            )
+            return
+        trouble = kafka_trouble(self._kafka, error)
+        why = f"{trouble.what}; {trouble.remedy}" if trouble else type(error).__name__
+        if trouble is None and not _is_plain(error):
+            why = f"{why}: {error}"
+        log.warning(
+            "no Kafka broker answers at %s (%s); events wait %s", self._kafka, why, self._where
+        )
 
     async def _start(self) -> LiveProducer:
         # Each time: a file may have been replaced.

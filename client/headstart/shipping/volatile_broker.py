@@ -44,6 +44,10 @@ class _LogEpoch(NamedTuple):
     volatile: bool
 
 
+class LogNotReady(KafkaError):  # type: ignore[misc]
+    """The log is being recreated: nothing may be sent before `topics recreate` has ended."""
+
+
 class BrokerLife:
     """One life of a volatile broker: its log epoch, and a connection to it."""
 
@@ -110,7 +114,7 @@ async def epoch_partitions(
     """Return the partition count of the log epoch, which no later change of a topic changes.
 
     None: a durable log has no epoch, or this client may not read it. Raises `KafkaError` if an
-    embedded broker's log has no epoch yet, or the broker went away.
+    embedded broker's log has no epoch yet, or the broker went away, and `LogNotReady`.
     """
     try:
         return (await _read_epoch(kafka, security)).partitions
@@ -145,7 +149,8 @@ def _pin(client: Any, node: int, lost: Callable[[], None]) -> None:
 async def _read_epoch(kafka: str, security: KafkaSecurity | None) -> _LogEpoch:
     """Return the log epoch.
 
-    Raises `UnknownTopicOrPartitionError` if there is none yet: topics are being created.
+    Raises `UnknownTopicOrPartitionError` if there is none yet: topics are being created. Raises
+    `LogNotReady` while the log is recreated.
     """
     consumer = new_consumer(kafka, security, enable_auto_commit=False, fetch_max_wait_ms=50)
     await consumer.start()
@@ -160,6 +165,8 @@ async def _read_epoch(kafka: str, security: KafkaSecurity | None) -> _LogEpoch:
     if last is None:
         raise UnknownTopicOrPartitionError(f"{EPOCHS} is empty: run `headstart topics create`")
     described = orjson.loads(last)
+    if "recreation" in described:
+        raise LogNotReady
     return _LogEpoch(
         int(described["number"]), described.get("partitions"), bool(described.get("volatile"))
     )

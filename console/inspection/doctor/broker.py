@@ -12,7 +12,13 @@ from console.inspection.lag import waiting_letters
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EPOCHS, EVENTS, TOPICS, Topic
 from topics.dead_letters.log import lost_records
-from topics.epoch import Epoch, EpochUnreadable, PartitionsChanged, read_epoch
+from topics.epoch import (
+    Epoch,
+    EpochUnreadable,
+    LogInRecreation,
+    PartitionsChanged,
+    read_epoch,
+)
 from topics.kafka.admin import (
     IN_SYNC,
     TopicsMissing,
@@ -204,6 +210,9 @@ async def _epoch(kafka: str) -> tuple[Finding, Epoch | None]:
     except PartitionsChanged as error:
         what, _, remedy = str(error).partition(": keys would change owners. ")
         return Finding("topics", ERROR, f"{what}: keys would change owners", remedy), None
+    except LogInRecreation as error:
+        what, _, remedy = str(error).partition(": ")
+        return Finding("topics", ERROR, what, remedy), None
     except EpochUnreadable as error:
         what, _, remedy = str(error).partition(". Nothing was changed. ")
         return Finding("topics", ERROR, what, remedy), None
