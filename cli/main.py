@@ -97,7 +97,7 @@ COMMANDS = {
         "List contexts with their counts, most recently learned first.",
     ),
     "topics": CommandSpec(
-        "cli.system.topics:app", "The topics: list, create, delete, describe; ACLs."
+        "cli.system.topics:app", "The topics: list, create, recreate, delete, describe; ACLs."
     ),
     "thresholds": CommandSpec(
         "cli.thresholds.group:app",

@@ -27,7 +27,7 @@ async def delete_log(settings: Settings, *, discard_unprocessed: bool = False) -
     from topics.kafka.admin import delete_groups, delete_topics
 
     await _require_lasting_log(settings)
-    _require_no_workers(settings)
+    require_no_workers(settings)
     if not discard_unprocessed:
         await _require_processed(settings)
     groups = (THRESHOLDS_GROUP, EPISODES_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP)
@@ -51,7 +51,8 @@ async def _require_lasting_log(settings: Settings) -> None:
             )
 
 
-def _require_no_workers(settings: Settings) -> None:
+def require_no_workers(settings: Settings) -> None:
+    """Raise `RuntimeError` if a worker of the data directory runs."""
     from console.inspection.workers import find_workers
 
     workers = find_workers(settings.data)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cli.support.option_groups import CommandGroup, Only
-from cli.support.options import Json, KafkaOptions, KafkaPostgresOptions, SettingOptions
+from cli.support.options import (
+    Json,
+    KafkaOptions,
+    KafkaPostgresOptions,
+    ServiceOptions,
+    SettingOptions,
+)
 from cli.support.output import counted, echo, put, show_json, show_table
 
-app = CommandGroup(help="The topics: list, create, delete, describe; ACLs.")
+app = CommandGroup(help="The topics: list, create, recreate, delete, describe; ACLs.")
 
 
 class AclFormat(StrEnum):
@@ -149,6 +156,50 @@ def restarting(models: int) -> str:
         "warning: with headstart.models and headstart.decisions deleted, "
         f"{counted(models, 'shared model')} {begin} again from nothing; no export has shared models"
     )
+
+
+@app.command("recreate")
+def recreate(
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A new folder for what is carried over [default: log-of-epoch-N in --data].",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without it, only print what would be done.")
+    ] = False,
+    *,
+    options: ServiceOptions,
+    json: Json = False,
+) -> None:
+    """Delete the topics of the log and create them again, with all that was learned.
+
+    Stop the workers on every host first; executors go on, and what they emit waits in their
+    spools. What was learned, shared models, and what no worker has processed are saved to FOLDER
+    and written to the new topics, which have the same partitions, copies and settings. If it is
+    interrupted, run it again. Then start the workers. See docs/how-to/recreate-topics.md.
+
+    Examples: headstart topics recreate; headstart topics recreate --yes --to /backup/old-log
+    """
+    from cli.system.topic_recreation import describe_plan, plan, recreate_topics, result_lines
+
+    settings = options.read()
+    planned = plan(settings, to)
+    if not yes:
+        for line in describe_plan(planned):
+            echo(line)
+        if json:
+            show_json({"done": False, **planned})
+        return
+    done = recreate_topics(settings, planned["folder"])
+    for line in result_lines(done):
+        echo(line)
+    if json:
+        import msgspec
+
+        show_json({"done": True, **msgspec.to_builtins(done)})
 
 
 @app.command("describe")

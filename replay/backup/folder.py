@@ -25,8 +25,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     What a killed process left there for the same name is deleted: its lock is free. Raises
     `CannotWrite`, also if the disk is full.
     """
-    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise CannotWrite(f"cannot write {folder}: it exists; name a new folder")
+    require_new(folder)
     prefix = f".{folder.name}.unfinished-"
     partial = folder.parent / f"{prefix}{secrets.token_hex(4)}"
     try:
@@ -49,6 +48,12 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         os.close(lock)
+
+
+def require_new(folder: Path) -> None:
+    """Raise `CannotWrite` unless a folder is empty or does not exist."""
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise CannotWrite(f"cannot write {folder}: it exists; name a new folder")
 
 
 def _delete_abandoned(parent: Path, prefix: str) -> None:

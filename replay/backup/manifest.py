@@ -33,11 +33,12 @@ class UnusableBackup(ValueError):
 class BackupFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file: zstd frames of Postgres' binary COPY, or of JSON lines.
 
+    Kinds `decisions`, `steps` and `topics` are of a log that is recreated (`replay.recreation`).
     `bytes`: its size; `unpacked`: decompressed; `entries`: rows or lines. `columns`: of a table.
     """
 
     name: _File
-    kind: Literal["table", "rows", "events", "models", "commands"]
+    kind: Literal["table", "rows", "events", "models", "commands", "decisions", "steps", "topics"]
     sha256: _Sha256
     bytes: _Count
     unpacked: _Count

@@ -56,6 +56,7 @@ ROLES: dict[tuple[str, str], str] = {
     ("thresholds snapshot", "file"): "output",
     ("dead-letters replay", "file"): "input",
     ("backup create", "to"): "folder",
+    ("topics recreate", "to"): "folder",
     ("backup verify", "folder"): "input",
     ("backup restore", "folder"): "input",
     ("backup restore", "purges"): "input",

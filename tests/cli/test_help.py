@@ -51,6 +51,7 @@ def test_the_commands() -> None:
         "topics list",
         "topics create",
         "topics delete",
+        "topics recreate",
         "topics describe",
         "topics acl",
         "thresholds list",

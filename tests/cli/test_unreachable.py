@@ -32,6 +32,7 @@ def one_line(ended: subprocess.CompletedProcess[str], *parts: str) -> None:
     [
         ("topics", "list"),
         ("topics", "describe", "headstart.events"),
+        ("topics", "recreate"),
         ("events", "tail"),
         ("events", "tail", "--json"),
         ("notices", "--follow"),

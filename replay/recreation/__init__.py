@@ -1,0 +1,1 @@
+"""Recreates the topics of a log that a broker keeps, with what was learned and what waits."""
