@@ -18,7 +18,7 @@ from agents.storage.notice_outbox import NoticeOutbox
 from agents.storage.purging import BatchPurges
 from processing.records.sink_lines import SinkBatch, Unpack
 from sinks.connections import POSTGRES_LOST
-from sinks.postgres.batch_writer import BatchWriter, First, Last, OnRefused
+from sinks.postgres.batch_writer import BatchWriter, Hooks, OnRefused
 from sinks.postgres.encryption.master_keys import EncryptionKeyMissing, UnusableEncryptionKey
 from sinks.postgres.permissions import REFUSED, PermissionMissing
 from sinks.postgres.progress import TransactionsLost, require_known
@@ -118,7 +118,7 @@ class TransactionWriter:
         """
         attempt = 0
         notices = None if self._notices is None else self._notices.of_batch(unpacked, offsets)
-        first, last = self._hooks(unpacked, notices)
+        hooks = self._hooks(unpacked, notices)
         while True:
             try:
                 sink = await self._open()
@@ -129,8 +129,7 @@ class TransactionWriter:
                     epoch=self._epoch.number,
                     on_refused=on_refused,
                     known=self._known,
-                    first=first,
-                    last=last,
+                    hooks=hooks,
                     touched=unpacked.touched,
                 )
             except asyncio.CancelledError:
@@ -158,16 +157,13 @@ class TransactionWriter:
             self._counts.notices += found
             self._outbox.wake()
 
-    def _hooks(
-        self, unpacked: SinkBatch, notices: BatchNotices | None
-    ) -> tuple[First | None, Last | None]:
-        """Return what else is done in the transaction of a batch, before and after its lines."""
+    def _hooks(self, unpacked: SinkBatch, notices: BatchNotices | None) -> Hooks:
         if notices is not None:
-            return notices.add, None
+            return Hooks(notices.add)
         if not self._spec.purges:
-            return None, None
+            return Hooks()
         purges = BatchPurges(unpacked, self._epoch)
-        return purges.begin, purges.end
+        return Hooks(purges.begin, purges.end)
 
     def _note(self, offsets: Mapping[int, int]) -> None:
         for partition, offset in offsets.items():

@@ -59,6 +59,16 @@ Last = Callable[[AsyncConnection[Any]], Awaitable[None]]
 """Called when the lines are stored."""
 
 
+class Hooks(NamedTuple):
+    """What else is done in the transaction of a batch, before and after its lines."""
+
+    first: First | None = None
+    last: Last | None = None
+
+
+NO_HOOKS: Final = Hooks()
+
+
 class BatchWriter:
     """Stores batches of COPY text lines in one table (see the module's docstring).
 
@@ -137,22 +147,21 @@ class BatchWriter:
         epoch: int,
         on_refused: OnRefused,
         known: Mapping[int, int] = MappingProxyType({}),
-        first: First | None = None,
-        last: Last | None = None,
+        hooks: Hooks = NO_HOOKS,
         touched: Sequence[bytes] | None = None,
     ) -> int:
         """Store `lines` and `offsets` (next offset by partition) in one transaction.
 
-        Returns the number of new rows. `first` is awaited with the connection at the beginning of
-        the transaction, `last` when the lines are stored. `on_refused` is awaited before the commit
-        with the rejected rows in order, if there are any. If one of them raises, nothing is stored.
+        Returns the number of new rows. `hooks` are awaited with the connection. `on_refused` is
+        awaited before the commit with the rejected rows in order, if there are any. If one of them
+        raises, nothing is stored.
         `known`: the offsets by partition that an earlier transaction has stored. `touched`: what
         the method of that name returns for `lines`, computed before the transaction. Raises
         `TooManyRejectedRows`, and `TransactionsLost` if Postgres has lower offsets than `known`.
         """
         refused: list[RejectedRow] = []
         async with self._one_at_a_time, self._connection.transaction():
-            left_out = await first(self._connection) if first is not None else None
+            left_out = await hooks.first(self._connection) if hooks.first is not None else None
             kept = None
             if left_out:
                 kept = [place for place in range(len(lines)) if place not in left_out]
@@ -169,8 +178,8 @@ class BatchWriter:
                 refused = [each._replace(position=kept[each.position]) for each in refused]
             if refused:
                 await on_refused(refused)
-            if last is not None:
-                await last(self._connection)
+            if hooks.last is not None:
+                await hooks.last(self._connection)
             await self._advance(offsets, topic, epoch, known)
         return inserted
 

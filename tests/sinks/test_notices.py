@@ -15,6 +15,7 @@ from agents.storage.notice_detection import NoticeDetector
 from processing.records.batch import RecordBatch
 from processing.records.sink_lines import SinkBatch, unpack_thresholds
 from sinks.connections import connect_postgres
+from sinks.postgres.batch_writer import Hooks
 from sinks.postgres.history import HistorySink, encode_thresholds
 from sinks.postgres.notices import (
     NoticeRetention,
@@ -69,7 +70,7 @@ class Worker:
 
         await self.sink.store(
             unpacked.lines, offsets, topic=THRESHOLDS.name, epoch=EPOCH, on_refused=refuse,
-            first=first,
+            hooks=Hooks(first),
         )  # fmt: skip
         notices.committed()
 

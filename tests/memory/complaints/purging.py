@@ -20,6 +20,7 @@ from processing.records.batch import RecordBatch
 from processing.records.partitioner import partition_for
 from processing.records.sink_lines import SinkBatch, unpack_events, until_purge
 from sinks.connections import connect_postgres
+from sinks.postgres.batch_writer import Hooks
 from sinks.postgres.episodes import EpisodeSink
 from sinks.postgres.purges import erase
 from sinks.postgres.tenant_locks import lock_tenants
@@ -108,7 +109,7 @@ class Log:
                     hooks = BatchPurges(unpacked, EPOCH)
                     await sink.store(
                         unpacked.lines, {batch.partition: run.stop}, topic=batch.topic,
-                        epoch=EPOCH.number, on_refused=_refuse, first=hooks.begin, last=hooks.end,
+                        epoch=EPOCH.number, on_refused=_refuse, hooks=Hooks(hooks.begin, hooks.end),
                     )  # fmt: skip
                     begin = run.stop
 
