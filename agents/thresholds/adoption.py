@@ -147,25 +147,21 @@ class Adoption:
         self, last: Mapping[int, PartitionOwner], own: set[int], *, same_count: bool
     ) -> None:
         """Write to the new changelog the rows of partitions that this worker is not assigned."""
-        services = self._services
-        mine = [
+        services, epoch = self._services, self._services.epoch.number
+        # Those that no worker has adopted: other tables are not opened.
+        others = [
             number
             for number, each in last.items()
-            if number not in own
-            and self._store.has_table(number)
-            and self._held(number)[0] < services.epoch.number
-            and is_whole(self._held(number), each, self._worker)
+            if each.epoch < epoch and number not in own and self._store.has_table(number)
         ]
-        if not mine:
-            return
-        state = await services.clients.topic_state(services.kafka, CHANGELOG.name)
-        there = await adopted_partitions(
-            services.epoch.number, services.clients, services.kafka, state, mine
-        )
-        for number in mine:
-            if number not in there:
+        mine = [n for n in others if is_whole(self._held(n), last[n], self._worker)]
+        if mine:
+            state = await services.clients.topic_state(services.kafka, CHANGELOG.name)
+            there = await adopted_partitions(epoch, services.clients, services.kafka, state, mine)
+            for number in (each for each in mine if each not in there):
                 await self._migrate(number, same_count=same_count)
                 await self.give_back([number])
+        for number in others:
             self._store.release(number)
 
 

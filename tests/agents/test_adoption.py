@@ -53,7 +53,7 @@ class World:
         self.rows: dict[int, dict[bytes, bytes]] = {}
         self.changelog: dict[int, list[tuple[bytes, bytes]]] = {n: [] for n in range(PARTITIONS)}
         self.owners: dict[int, PartitionOwner] = {}
-        self.away = False
+        self.away, self.released = False, list[int]()
         self.store = self.producer = self
         self.epoch, self.kafka = Epoch(NEW, PARTITIONS, volatile), "kafka"
         self.clients = Clients(topic_state=self._state, read_batches=self._read)
@@ -83,7 +83,7 @@ class World:
         return partition in self.rows
 
     def release(self, partition: int) -> None:
-        """Nothing is open."""
+        self.released.append(partition)
 
     # The changelog.
 
@@ -181,6 +181,10 @@ def test_rows_of_another_workers_partition_are_given_to_it() -> None:
     giver.changelog[3].clear()
     giver.adopt(0)
     assert not giver.changelog[3], "it has not all of them"
+    assert giver.released == [3, 3, 3], "the table of a partition that is not assigned is closed"
+    giver.owners[3] = PartitionOwner(NEW, 5, PARTITIONS, "b", open=True)
+    giver.adopt(0)
+    assert giver.released == [3, 3, 3], "and not opened once the partition is adopted"
 
 
 def test_what_another_worker_adopts_meanwhile_is_restored_first() -> None:
