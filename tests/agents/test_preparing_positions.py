@@ -71,8 +71,8 @@ def test_another_error_ends_the_process() -> None:
 
 
 def test_partitions_are_opened_again_until_their_rows_are_there() -> None:
-    told: list[tuple[str, ...]] = []
+    reported: list[tuple[str, ...]] = []
     app = FakeApp(CannotOpenYet("the rows of partition 3", "start worker b"))
-    app.health = SimpleNamespace(wait_for=lambda *what, reason: told.append((*what, reason)))
+    app.health = SimpleNamespace(wait_for=lambda *what, reason: reported.append((*what, reason)))
     assert prepared(app)
-    assert told == [("the rows of partition 3", "start worker b")]
+    assert reported == [("the rows of partition 3", "start worker b")]
