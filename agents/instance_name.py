@@ -2,7 +2,7 @@
 
 The name makes a worker a static member of its group. Of two with the same name the broker keeps the
 one that joined last; the other would join again, and so on. Heartbeats of aiokafka do not carry the
-name, so that neither would be told why.
+name, so neither learns why it was put out.
 
 A worker's client id ends with a hash of its host and data directory. The broker keeps the client id
 of a static member that is replaced, so a worker that starts again recognises its predecessor, which
