@@ -23,6 +23,8 @@ STUCK_AFTER_S: Final = 30.0
 """Without a report, or without progress while there is work, for so long: stuck."""
 REPORT_FILE: Final = "progress"
 """The report's name in a worker's own directory."""
+LONG_STATEMENT_S: Final = 1.0
+"""From so long on, a statement that Postgres has not answered is waited for, as a service is."""
 LONGEST_STEP_S: Final = 5.0
 """Most seconds that one observation may add: between two observations nothing is known."""
 
@@ -65,6 +67,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Services that it cannot continue without, and cannot reach."""
     oldest_s: float = 0.0
     """Seconds for which the oldest of what it lags by has waited; memory only."""
+    parts: int = 0
+    """Parts of steps done since the process began, such as a run that was read; memory only."""
+    statement_s: float = 0.0
+    """Seconds for which Postgres has executed its statement, or held it at a lock; memory only."""
     degraded: str = ""
     """What it does less than it should, and why; memory: why it stores no vectors."""
     clock: str = ""
@@ -161,7 +167,7 @@ class Watchdog:
 
     def _moved(self, report: Report) -> bool:
         """Return whether anything got further than ever before; repeating work does not count."""
-        marks = {("opened", 0): report.opened}
+        marks = {("opened", 0): report.opened, ("parts", 0): report.parts}
         marks |= {("done", partition): offset for partition, offset in report.done.items()}
         marks |= {("restored", partition): offset for partition, offset in report.restored.items()}
         further = {key: at for key, at in marks.items() if at > self._reached.get(key, -1)}
@@ -170,4 +176,5 @@ class Watchdog:
 
 
 def _should_move(report: Report) -> bool:
-    return report.has_work and not report.waits_for
+    waits = report.waits_for or report.statement_s >= LONG_STATEMENT_S
+    return report.has_work and not waits

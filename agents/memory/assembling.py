@@ -7,7 +7,7 @@ its rows are there for the next.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -56,13 +56,15 @@ class StepResult(NamedTuple):
 class StepTarget(NamedTuple):
     """Where a step stores, and with what it embeds; `model` None: vectors cannot be stored.
 
-    `writes`: how many episodes of a writer count for others.
+    `writes`: how many episodes of a writer count for others. `part_done`: called after each part
+    of a step, such as a run that was read: a long step is not a stuck worker.
     """
 
     connection: AsyncConnection[Any]
     embedder: GuardedEmbedder
     model: int | None
     writes: WriteLimits = UNLIMITED_WRITES
+    part_done: Callable[[], None] = lambda: None
 
 
 async def assemble_next(
@@ -100,10 +102,13 @@ async def _assemble(
     known = await known_times(connection, runs)
     episodes = []
     async for run, workflow_type, found in run_events(connection, _cover(runs, known)):
+        target.part_done()
         if events := not_purged(run.tenant, run.workflow_id, found, purges):
             episodes.append(assemble(run.tenant, workflow_type, run.workflow_id, events))
     stored = await store_episodes(connection, episodes, known)
+    target.part_done()
     changes = await judge_written(connection, stored.written, target.writes, known)
+    target.part_done()
     left_out = await quarantined_ids(connection, stored.written)
     counting = [each for each in stored.written if (each.tenant, each.id) not in left_out]
     missing = await _embed(target, counting, known)
@@ -142,6 +147,7 @@ async def _embed(
     if not texts:
         return 0
     vectors = await target.embedder.embed([each.text for each in texts])
+    target.part_done()
     if vectors is None:
         return len(texts)
     await put_vectors(target.connection, texts, vectors, target.model)

@@ -1,11 +1,11 @@
-"""Watches how much waits in the outbox, on a connection of its own."""
+"""Watches the outbox, and the statement of the worker, on a connection of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from agents.memory.large_runs import LargeRuns
-from memory.store.outbox import OutboxLag, outbox_lag
+from memory.store.outbox import OutboxLag, outbox_lag, statement_age_s
 from sinks.connections import connect_postgres
 
 
@@ -16,6 +16,10 @@ class OutboxWatch:
         self._dsn = dsn
         self.large = LargeRuns()
         """The runs that the worker postpones; their rows are not its lag."""
+        self.backend = 0
+        """The process of Postgres that executes the worker's statements; 0: none."""
+        self.statement_s = 0.0
+        """Seconds for which it has executed one, or held it at a lock, when last asked."""
         self._lag = OutboxLag(0, 0.0)
 
     @property
@@ -27,6 +31,7 @@ class OutboxWatch:
         """Ask Postgres. Raises its errors."""
         async with await connect_postgres(self._dsn) as connection:
             self._lag = await outbox_lag(connection, self.large.postponed())
+            self.statement_s = await statement_age_s(connection, self.backend)
 
     def lag(self, done: Mapping[int, int]) -> dict[int, int]:
         """Return the waiting rows, as those of partition 0."""

@@ -72,7 +72,7 @@ class MemoryWorker:
         self.ready = self._away = False
         self._dsn, self._embedder, self._watch = dsn, embedder, watch
         self._debounce_s = debounce_s
-        self._limit, self._taken = BATCH, 0
+        self._limit, self._taken, self._parts = BATCH, 0, 0
         self._filling: VectorFilling | None = None
         self._training, self._upkeep = PolicyTraining(), MemoryUpkeep(retrievals_days)
         self._packing, self._maintenance = RunPacking(pack_after_days), MemoryMaintenance(limits)
@@ -123,6 +123,7 @@ class MemoryWorker:
         while not self._stopping.is_set():
             try:
                 async with await connect_postgres(self._dsn) as connection:
+                    self._watch.backend = connection.info.backend_pid
                     target = await self._prepared(connection)
                     self.ready, self._away, attempt = True, False, 0
                     while not self._stopping.is_set():
@@ -154,9 +155,15 @@ class MemoryWorker:
                 self._no_vectors = str(error)
             else:
                 self._filling = VectorFilling(model)
-                return StepTarget(connection, self._embedder, model.id, self._writes)
+                return self._target(connection, model.id)
         log.warning("memory.no_vectors", reason=self._no_vectors)
-        return StepTarget(connection, self._embedder, None, self._writes)
+        return self._target(connection, None)
+
+    def _target(self, connection: AsyncConnection[Any], model: int | None) -> StepTarget:
+        return StepTarget(connection, self._embedder, model, self._writes, self._part_done)
+
+    def _part_done(self) -> None:
+        self._parts += 1
 
     async def _step(self, target: StepTarget) -> bool:
         """Take some rows, or fill in some vectors; return whether there may be more."""
@@ -180,6 +187,7 @@ class MemoryWorker:
             self._filling.begin()
         # A backlog goes first; in between, a step of filling, so that neither waits for ever.
         filled = self._filling is not None and await self._filling.step(target)
+        self._parts += filled
         more = filled or done.rows >= self._limit // 2
         if done.rows < self._limit // 2:  # only what has nothing to wait for it
             for name, step in self._regular.items():
@@ -197,6 +205,7 @@ class MemoryWorker:
             self._failed[name] = reason
             return False
         self._failed.pop(name, None)
+        self._parts += more
         return more
 
     async def _quarantine(self, target: StepTarget) -> bool:
@@ -235,4 +244,9 @@ class MemoryWorker:
 
     def report_more(self) -> Mapping[str, Any]:
         """Return further fields of the worker's report."""
-        return {"degraded": self.degraded, "oldest_s": self._watch.oldest_s}
+        return {
+            "degraded": self.degraded,
+            "oldest_s": self._watch.oldest_s,
+            "parts": self._parts,
+            "statement_s": self._watch.statement_s,
+        }

@@ -202,6 +202,15 @@ async def outbox_lag(
     return OutboxLag(*row) if row else OutboxLag(0, 0.0)
 
 
+async def statement_age_s(connection: AsyncConnection[Any], pid: int) -> float:
+    """Return for how many seconds the backend `pid` has executed its statement; 0: it has none.
+
+    Time at a lock counts, time in which it waits for its client does not.
+    """
+    row = await (await connection.execute(SQL["statement_age"], {"pid": pid})).fetchone()
+    return max(0.0, row[0]) if row and row[0] is not None else 0.0
+
+
 async def fill_outbox(
     connection: AsyncConnection[Any], tenant: str | None = None, since: int = 0
 ) -> int:

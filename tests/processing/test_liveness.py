@@ -31,6 +31,7 @@ reports = st.builds(
     lag=offsets,
     restored=offsets,
     opened=small,
+    parts=small,
     away=st.just(()),
     waits_for=st.sampled_from([(), ("broker",)]),
 )
@@ -106,6 +107,26 @@ def test_lag_without_progress() -> None:
     reasons = watched(course)
     assert reasons[30] is None
     assert reasons[31] == "it lags by 4 records and has made no progress for 31 s"
+
+
+def test_parts_of_a_long_step_are_progress() -> None:
+    course = [
+        (1.0, report(at, ready=True, done={0: 5}, lag={0: 1_891}, parts=at // 25))
+        for at in range(200)
+    ]
+    assert set(watched(course)) == {None}
+    still = [(1.0, report(200 + at, ready=True, lag={0: 1_891}, parts=7)) for at in range(60)]
+    assert watched([*course, *still])[-1] is not None
+
+
+def test_a_long_statement_is_waited_for_and_a_short_one_is_not() -> None:
+    def course(statement_s: float) -> list[tuple[float, Report | None]]:
+        return [
+            (1.0, report(at, ready=True, lag={0: 3}, statement_s=statement_s)) for at in range(300)
+        ]
+
+    assert set(watched(course(1.0))) == {None}
+    assert watched(course(0.9))[-1] is not None
 
 
 def test_an_idle_worker_rests_for_as_long_as_it_likes() -> None:

@@ -115,6 +115,13 @@ WHERE (tenant, workflow_id) NOT IN (
     SELECT * FROM unnest(%(tenants)s::text[], %(workflow_ids)s::text[])
 )
 
+-- name: statement_age
+-- For how long a backend has executed its statement, or waited for a lock. One that waits for its
+-- client to read or send is not executing.
+SELECT extract(epoch FROM clock_timestamp() - query_start)::float8
+FROM pg_stat_activity
+WHERE pid = %(pid)s AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Client'
+
 -- name: fill_outbox
 -- All runs of a tenant, or of all, whose stored events are of a time: the worker assembles them.
 INSERT INTO episode_outbox (tenant, workflow_id, first_at, last_at)
