@@ -10,6 +10,7 @@ import typer
 from cli.support.options import Json, Limit, PostgresOptions, Since, Tenant
 from cli.support.output import require_found, show_json, show_table
 from cli.support.times import iso_moment, parse_since
+from memory.episodes.hashes import id_text
 
 if TYPE_CHECKING:
     from memory.users.memories import ListedMemory
@@ -64,6 +65,6 @@ def _row(found: ListedMemory) -> list[object]:
     query = found.query or ""
     tools = " ".join(found.tools[:4]) + (" ..." if len(found.tools) > 4 else "")
     return [
-        found.id, iso_moment(found.ended), found.workflow_id, found.agent_id, found.outcome, tools,
-        query[:_SHOWN] + ("..." if len(query) > _SHOWN else ""),
+        id_text(found.id), iso_moment(found.ended), found.workflow_id, found.agent_id,
+        found.outcome, tools, query[:_SHOWN] + ("..." if len(query) > _SHOWN else ""),
     ]  # fmt: skip

@@ -10,6 +10,7 @@ import typer
 from cli.support.options import Json, PostgresOptions, Tenant
 from cli.support.output import require_found, show_json, show_table
 from cli.support.times import iso_moment
+from memory.episodes.hashes import id_text
 
 if TYPE_CHECKING:
     from memory.episodes.record import Episode
@@ -24,11 +25,11 @@ def show(
 ) -> None:
     """Show the episode of ID: query, calls with arguments, outcome, reward.
 
-    An id may be negative: write it last, after two dashes and a space. In JSON ids are texts, as
-    they exceed what JavaScript represents exactly.
+    ID: as the commands of the memory print it, 0x and 16 hexadecimal digits, or the decimal number.
+    A negative number follows two dashes and a space, as the last of the line.
 
     Examples: headstart memory show refund-4711 --tenant acme --json;
-    headstart memory show --tenant acme -- -3921104
+    headstart memory show 0x00c1f3a55d20b7e4 --tenant acme
     """
     from memory.store.reading import find_episodes
     from sinks.postgres.reading import reading_postgres
@@ -53,13 +54,17 @@ def _fields(episode: Episode) -> dict[str, Any]:
         {"tool": call.tool, "arguments": call.arguments, "success": call.success}
         for call in episode.calls
     ]
-    ids = {"id": str(episode.id), "reference_ids": [str(each) for each in episode.reference_ids]}
-    return {**episode._asdict(), **ids, "calls": calls, "writer": episode.writer}
+    return {**episode._asdict(), **_ids(episode), "calls": calls, "writer": episode.writer}
+
+
+def _ids(episode: Episode) -> dict[str, Any]:
+    references = tuple(map(id_text, episode.reference_ids))
+    return {"id": id_text(episode.id), "reference_ids": references}
 
 
 def _rows(episode: Episode) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = []
-    for field, value in episode._asdict().items():
+    for field, value in {**episode._asdict(), **_ids(episode)}.items():
         if field in ("started", "ended"):
             rows.append((field, iso_moment(value)))
         elif field == "calls":

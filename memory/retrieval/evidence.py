@@ -18,7 +18,7 @@ from memory.cases.case import UNKNOWN_REWARD, Case, words
 from memory.cases.clusters import CaseCluster, clusters
 from memory.cases.episode_case import case_of_episode
 from memory.cases.offered_tools import OfferedTools
-from memory.episodes.hashes import fold
+from memory.episodes.hashes import fold, id_text
 from memory.ranking.logistic import OnlineLogistic
 from memory.ranking.policy import CasePolicy, RankedPool, knows
 from memory.ranking.policy_learning import alike_tools
@@ -53,8 +53,8 @@ class EvidenceCase(NamedTuple):
             "confirmed": cluster.confirmed,
             "success_rate": cluster.success_rate,
             "success_interval": cluster.success_interval and list(cluster.success_interval),
-            "example": str(self.example.id),
-            "contrast": self.contrast and str(self.contrast.id),
+            "example": id_text(self.example.id),
+            "contrast": self.contrast and id_text(self.contrast.id),
         }
 
 

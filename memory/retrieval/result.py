@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memory.episodes.calls import unpack_calls
+from memory.episodes.hashes import id_text
 from memory.episodes.record import MadeCall, Outcome, writer_of
 
 
@@ -59,10 +60,10 @@ class FoundEpisode(NamedTuple):
             return tuple(MadeCall(tool, "{}") for tool in self.tools)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object, calls unpacked."""
+        """Return it as a JSON object, calls unpacked; the id as `id_text` writes it."""
         fields = self._asdict()
         del fields["packed_calls"], fields["query_hash"]
-        return fields | {"id": str(self.id), "calls": [call._asdict() for call in self.calls]}
+        return fields | {"id": id_text(self.id), "calls": [call._asdict() for call in self.calls]}
 
 
 class Retrieval(NamedTuple):

@@ -13,6 +13,7 @@ from psycopg import AsyncConnection, IsolationLevel
 from psycopg.rows import dict_row
 
 from headstart.keys import context_part
+from memory.episodes.hashes import id_text
 from memory.episodes.imported import exported
 from memory.store.reading import episodes_of
 from memory.users.profiles import SQL
@@ -101,8 +102,9 @@ class _Reading:
         while rows := await self._rows("episodes", **after):
             for episode in await episodes_of(self._connection, rows):
                 line = exported(episode)
-                self._ids.append(str(line["id"]))
-                yield line | {"id": str(line["id"])}
+                self._ids.append(str(episode.id))
+                references = [id_text(each) for each in episode.reference_ids]
+                yield line | {"id": id_text(episode.id), "reference_ids": references}
             after = {
                 "after_id": rows[-1]["workflow_id"], "after_type": rows[-1]["workflow_type"],
             }  # fmt: skip
@@ -139,7 +141,7 @@ def _only_own(data: Mapping[str, Any], own: set[str]) -> Line:
     if not isinstance(ids, list):
         return dict(data)
     places = [place for place, each in enumerate(ids) if each in own]
-    kept: Line = {"episodes": [ids[place] for place in places]}
+    kept: Line = {"episodes": [id_text(int(ids[place])) for place in places]}
     scores = data.get("scores")
     if isinstance(scores, list) and len(scores) == len(ids):
         kept["scores"] = [scores[place] for place in places]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from memory.episodes.hashes import id_text
 from memory.episodes.record import Episode
 from memory.store.reading import find_episodes
 from memory.store.sealed_texts import open_texts
@@ -44,8 +45,8 @@ class ListedMemory(NamedTuple):
     events: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object; the id as text, as it exceeds what JavaScript has."""
-        return self._asdict() | {"id": str(self.id)}
+        """Return it as a JSON object; the id as `memory.episodes.hashes.id_text` writes it."""
+        return self._asdict() | {"id": id_text(self.id)}
 
 
 async def list_memories(
@@ -98,7 +99,7 @@ async def memory_of(
             f"list --tenant {tenant} --user {user_id}`"
         )
     if len(found) > 1:
-        ids = ", ".join(f"{each.id} ({each.workflow_type})" for each in found)
+        ids = ", ".join(f"{id_text(each.id)} ({each.workflow_type})" for each in found)
         raise ValueError(f"several memories have the workflow id {name!r}; give the id: {ids}")
     return found[0]
 

@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from cli.main import app
 from cli.memory.delete import delete
 from cli.memory.export import export
 from cli.memory.list_ import list_
 from cli.memory.profile import set_profile_, show_profile
 from cli.support.options import SettingOptions
+from memory.episodes.hashes import id_text
 from tests.memory.complaints.purging import everybody, filled
+from tests.memory.stored_runs import rows
 
 pytestmark = pytest.mark.integration
 
@@ -54,3 +58,31 @@ def test_commands_of_a_user(
     for name, everything in (("mine-1", True), (None, False)):
         with pytest.raises(typer.BadParameter, match="the ID of one memory, or --all"):
             delete("u1", name, "acme", everything=everything, options=options)
+
+
+def test_all_commands_name_an_episode_by_one_text(migrated: str, tmp_path: Path) -> None:
+    filled(migrated, *everybody())
+    stored = rows(
+        migrated, "SELECT id, query FROM episodes WHERE tenant = 'acme' AND user_id = 'u1'"
+    )
+    names = {id_text(id) for id, _ in stored}
+    id, query = stored[0]
+
+    def run(*command: str) -> str:
+        at = ["--tenant", "acme", "--postgres", migrated]
+        return CliRunner().invoke(app, ["memory", *command[:1], *at, *command[1:]]).stdout
+
+    def ids(kind: str, *command: str) -> set[str]:
+        return {each["id"] for each in json.loads(run(*command))[kind]}
+
+    assert names <= set(run("list", "--user", "u1").split())
+    assert ids("memories", "list", "--user", "u1", "--json") == names
+    search = ("search", query, "--mode", "exact")
+    assert id_text(id) in set(run(*search).split()) & ids("episodes", *search, "--json")
+    assert id_text(id) in run("show", id_text(id)).split()
+    for written in (id_text(id), str(id)):
+        assert ids("episodes", "show", "--json", "--", written) == {id_text(id)}
+    file = tmp_path / "u1.jsonl"
+    run("export", str(file), "--user", "u1")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {each["id"] for each in lines if each.get("kind") == "episode"} == names
