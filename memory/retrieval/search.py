@@ -36,9 +36,11 @@ from memory.retrieval.statements import (
 )
 from memory.retrieval.words import (
     ENOUGH_ROWS,
+    MOST_TRIED,
     WordCounter,
     any_of,
     rare_words,
+    rarest_words,
 )
 from memory.store.halfvec import unpack_halfvec
 
@@ -75,11 +77,14 @@ class Search:
         self,
         connection: AsyncConnection[Any],
         query: MemoryQuery,
-        words: WordCounter,
+        words: WordCounter | None,
         vector: QueryVector | None,
         limits: Filters = NO_LIMITS,
     ) -> None:
-        """`limits`: filters of profiles, as `memory.retrieval.profile_limits` returns them."""
+        """`limits`: filters of profiles, as `memory.retrieval.profile_limits` returns them.
+
+        `words`, `vector`: None: that part is not searched.
+        """
         self._connection, self._query, self._words, self._vector = connection, query, words, vector
         self._filters: Filters = {**filters_of(query), **limits}
         self._base = {"tenant": query.tenant, **self._filters}
@@ -206,18 +211,22 @@ class Search:
 
     async def _with_words(self, k: int, into: _Ranking) -> AsyncIterator[None]:
         """Find queries that share words, by the rare ones if these find enough."""
+        words = self._words
+        if words is None:
+            return
         cursor = await self._start("lexemes", text=self._query.text[:MAX_QUERY])
         yield
         ((lexemes,),) = await cursor.fetchall()
         if not lexemes:
             return
-        shares = await self._words.shares(self._connection, self._query.tenant)
+        shares = await words.shares(self._connection, self._query.tenant)
         rare = rare_words(lexemes, shares, max(ENOUGH_ROWS, 2 * k))
         cursor = await self._start("words", k=k, words=any_of(rare))
         yield
         into.ids = [row[0] for row in await cursor.fetchall()]
         if len(into.ids) < k and len(rare) < len(lexemes):
-            into.ids = [row[0] for row in await self._rows("words", k=k, words=any_of(lexemes))]
+            more = any_of(rarest_words(lexemes, shares, MOST_TRIED))
+            into.ids = [row[0] for row in await self._rows("words", k=k, words=more)]
 
     async def _nearest(self, k: int, into: _Ranking) -> AsyncIterator[None]:
         """Find the nearest vectors, and remember how near they are."""

@@ -18,6 +18,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 
 from memory.cases.offered_tools import OfferedTools
 from memory.embedding.interface import Embedder, EmbeddingUnavailable
+from memory.retrieval.attempts import SearchedParts, attempts, too_slow
 from memory.retrieval.embedding import QueryEmbedding, VectorModel
 from memory.retrieval.equal_runs import EqualRuns, equal_runs
 from memory.retrieval.evidence import CaseEvidence, evidence_of, pool_size, stored_policy
@@ -219,7 +220,7 @@ class RetrievalService:
         try:
             return await self._within_time(work), ""
         except TimeoutError:
-            return None, f"Postgres did not answer within {self._timeout_s:g} s"
+            return None, too_slow(self._timeout_s)
         except _NOT_MIGRATED:
             return None, str(NotMigrated(self._dsn, errors.UndefinedTable()))
         except PoolTimeout as error:
@@ -267,16 +268,29 @@ class RetrievalService:
         if query.mode in _COMPARES:
             vector, why = await self._query_vector(query.text)
             degraded += [why] if why else []
+        for parts in attempts(query.mode, vector, self._timeout_s):
+            found = Retrieval(id, (), (*degraded, *parts.missing))
+            try:
+                return await self._attempted(query, parts, found, rank)
+            except errors.QueryCanceled as error:
+                _LOG.debug("a retrieval took too long", exc_info=error)
+        raise TimeoutError
+
+    async def _attempted(
+        self, query: MemoryQuery, parts: SearchedParts, found: Retrieval, rank: Ranking
+    ) -> Retrieval:
+        """Return `found` with its episodes; without vectors if Postgres refuses to search them."""
         try:
-            return await self._searched(query, vector, Retrieval(id, (), tuple(degraded)), rank)
+            return await self._searched(query, parts, found, rank)
         except psycopg.Error as error:
             # In a pipeline the next statement may raise it, so it does not say which one failed;
             # if it was not that on vectors, it fails again.
-            if vector is None or error.sqlstate is None or isinstance(error, _TRANSIENT):
+            if parts.vector is None or error.sqlstate is None or isinstance(error, _TRANSIENT):
                 raise
             said = " ".join((error.diag.message_primary or str(error)).split())
-            degraded.append(f"vectors were not searched: {said}")
-            return await self._searched(query, None, Retrieval(id, (), tuple(degraded)), rank)
+            missing = f"vectors were not searched: {said}"
+            found = found._replace(degraded=(*found.degraded, missing))
+            return await self._searched(query, parts._replace(vector=None), found, rank)
 
     async def _query_vector(self, text: str) -> tuple[QueryVector | None, str]:
         """Return the vector of the text, or why there is none."""
@@ -296,7 +310,7 @@ class RetrievalService:
         return model
 
     async def _searched(
-        self, query: MemoryQuery, vector: QueryVector | None, found: Retrieval, rank: Ranking
+        self, query: MemoryQuery, parts: SearchedParts, found: Retrieval, rank: Ranking
     ) -> Retrieval:
         """Return `found` with its episodes, and log it if that is wanted."""
         begun = time.monotonic()
@@ -306,8 +320,9 @@ class RetrievalService:
             limits = await profile_limits(connection, query)
             if limits.off:
                 return found._replace(degraded=(limits.off,))
-            if query.mode != "vector" or vector is not None:
-                search = Search(connection, query, self._words, vector, limits.filters)
+            if query.mode != "vector" or parts.vector is not None:
+                words = self._words if parts.words else None
+                search = Search(connection, query, words, parts.vector, limits.filters)
                 episodes = await search.run()
                 degraded = (*found.degraded, *search.degraded)
                 whole = found._replace(episodes=episodes, degraded=degraded)
@@ -317,24 +332,32 @@ class RetrievalService:
                 return ranked.found
             return await _logged(connection, query, ranked, took_ms)
 
-        return await self._in_transaction(query.tenant, run)
+        return await self._in_transaction(query.tenant, run, parts.timeout_s)
 
-    async def _in_transaction(self, tenant: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _in_transaction(
+        self,
+        tenant: str,
+        work: Callable[[Connection], Awaitable[T]],
+        timeout_s: float | None = None,
+    ) -> T:
         """Run `work` in a transaction that sees one tenant; again if the connection was stale."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            return await self._once(tenant, work)
+            return await self._once(tenant, work, timeout_s)
         except (PoolTimeout, PoolClosed, TooManyRequests):
             raise
         except psycopg.OperationalError as error:
             if error.sqlstate is not None and not isinstance(error, _SERVER_ENDED):
                 raise
         await self._pool.check()  # a restarted server has ended all idle connections too
-        return await self._once(tenant, work)
+        return await self._once(tenant, work, timeout_s)
 
-    async def _once(self, tenant: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _once(
+        self, tenant: str, work: Callable[[Connection], Awaitable[T]], timeout_s: float
+    ) -> T:
         # In pipeline mode statements travel together: a request waits four times, not ten.
         async with self._pool.connection() as connection, connection.pipeline():
-            timeout = str(max(1, round(self._timeout_s * 1000)))
+            timeout = str(max(1, round(timeout_s * 1000)))
             which = {"tenant": tenant, "timeout": timeout, "role": self._role}
             await connection.execute(statement("settings"), which)
             return await work(connection)

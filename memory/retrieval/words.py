@@ -16,6 +16,8 @@ from psycopg import AsyncConnection
 from memory.retrieval.statements import statement
 
 MOST_WORDS: Final = 32
+MOST_TRIED: Final = 128
+"""Words that are searched where the rare ones find too few: each costs, and the frequent most."""
 ENOUGH_ROWS: Final = 400
 """Words are added until so many episodes are expected to have one of them."""
 _SAMPLE: Final = 500
@@ -36,12 +38,17 @@ class WordShares(NamedTuple):
         return self.episodes * self.shares.get(word, 0.5 / _SAMPLE)
 
 
+def rarest_words(words: Iterable[str], shares: WordShares, most: int) -> list[str]:
+    """Return at most `most` words, rarest first."""
+    by_rarity = sorted(set(words), key=lambda word: (shares.expected(word), -len(word), word))
+    return by_rarity[:most]
+
+
 def rare_words(words: Iterable[str], shares: WordShares, enough: int = ENOUGH_ROWS) -> list[str]:
     """Return the rarest words: as many as are expected to find `enough` episodes, at most 32."""
-    by_rarity = sorted(set(words), key=lambda word: (shares.expected(word), -len(word), word))
     chosen: list[str] = []
     found = 0.0
-    for word in by_rarity[:MOST_WORDS]:
+    for word in rarest_words(words, shares, MOST_WORDS):
         if chosen and found >= enough:
             break
         chosen.append(word)

@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from memory.embedding.interface import Embedder, EmbeddingUnavailable
 from memory.embedding.wordllama import WordLlamaEmbedder
+from memory.retrieval import search
 from memory.retrieval.request import MODES, MemoryQuery
 from memory.retrieval.result import Retrieval
 from memory.retrieval.search import Search
 from memory.retrieval.service import RetrievalService
+from memory.retrieval.statements import statement
 from tests.memory.stored_episodes import StoredEpisodes
 
 pytestmark = pytest.mark.integration
@@ -223,6 +225,22 @@ def test_a_query_that_takes_too_long_is_given_up(stored: StoredEpisodes) -> None
         owner.rollback()
     assert found.episodes == ()
     assert found.degraded
+
+
+def test_a_slow_part_of_a_hybrid_search_leaves_the_others(
+    stored: StoredEpisodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeping = "SELECT 1 FROM pg_sleep(600) WHERE %(k)s > 0 OR %(words)s <> ''"
+
+    def slow(name: str) -> Any:
+        return sleeping if name == "words" else statement(name)
+
+    monkeypatch.setattr(search, "statement", slow)
+    query = MemoryQuery(text=TEXT, tenant="tenant-1", k=5)
+    (found,) = ask(stored.dsn, query, timeout_s=16)
+    assert len(found.episodes) == 5
+    assert all(each.similarity is not None for each in found.episodes)
+    assert found.degraded == ("words were not searched: Postgres did not answer within 8 s",)
 
 
 ODD = [

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.ranking.rank_fusion import fuse_ranks
+from memory.retrieval.attempts import attempts
+from memory.retrieval.embedding import VectorModel
 from memory.retrieval.fusion import aged, diversify
 from memory.retrieval.request import InvalidQuery, MemoryQuery
-from memory.retrieval.words import WordShares, any_of, rare_words
+from memory.retrieval.search import QueryVector
+from memory.retrieval.words import MOST_TRIED, WordShares, any_of, rare_words, rarest_words
 from memory.store.halfvec import unpack_halfvec
 
 DAY_MS = 86_400_000
@@ -102,6 +105,26 @@ def test_rare_words_are_chosen_until_they_find_enough() -> None:
     assert rare_words(["the"], shares, 10) == ["the"]
     assert rare_words([], shares) == []
     assert len(rare_words(map(str, range(1_000)), shares, 10**6)) == 32
+
+
+def test_where_rare_words_find_too_few_a_bounded_number_is_tried() -> None:
+    shares = WordShares(10_000, {str(n): n / 1_400 for n in range(1_400)}, 0.0)
+    tried = rarest_words(map(str, range(1_400)), shares, MOST_TRIED)
+    assert sorted(map(int, tried)) == list(range(MOST_TRIED))
+
+
+def test_a_hybrid_search_leaves_out_the_words_and_then_the_vectors() -> None:
+    vector = QueryVector(VectorModel(1, "words", 16), None)
+    first, second, third = attempts("hybrid", vector, 2.0)
+    assert (first.vector, first.words, first.timeout_s, first.missing) == (vector, True, 1.0, ())
+    assert (second.vector, second.words, second.timeout_s) == (vector, False, 0.5)
+    assert second.missing == ("words were not searched: Postgres did not answer within 1 s",)
+    assert (third.vector, third.words) == (None, True)
+    assert third.missing == ("vectors were not searched: Postgres did not answer within 0.5 s",)
+    assert first.timeout_s + second.timeout_s + third.timeout_s == 2.0
+    for mode, vectors in (("hybrid", None), ("lexical", None), ("vector", vector)):
+        (only,) = attempts(mode, vectors, 2.0)  # type: ignore[arg-type]
+        assert (only.vector, only.words, only.timeout_s, only.missing) == (vectors, True, 2.0, ())
 
 
 def test_words_are_quoted_in_a_tsquery() -> None:
