@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.memory.opening import opened_memory
+from cli.memory.opening import opened_memory, query_text
 from cli.memory.search import AskingAgent
 from cli.support.options import Json, PostgresOptions, Tenant
 from cli.support.output import FAILURE, echo, put, show_json
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def context(
-    text: Annotated[str, typer.Argument(help="What is asked.")],
+    text: Annotated[str, typer.Argument(help="What is asked; -: standard input.")],
     tenant: Tenant = "default",
     workflow_type: Annotated[
         str | None, typer.Option(help="Only this workflow type [default: that of the best hits].")
@@ -46,9 +46,10 @@ def context(
     """
     from memory.episodes.record import writer_of
 
+    asked = query_text(text)
     with opened_memory(options.read(), tenant) as memory:
         found = memory.context(
-            text, tokens=tokens, k=k, workflow_type=workflow_type, user_id=user,
+            asked, tokens=tokens, k=k, workflow_type=workflow_type, user_id=user,
             agent_id=agent,
             writer=writer_of(user, None, None, "") if user else "",
         )  # fmt: skip

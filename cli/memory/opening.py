@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 _TIMEOUT_S: Final = 30.0
 _EMBEDDING_TIMEOUT_S: Final = 15.0
 """A person waits longer than an agent: an endpoint may answer after seconds."""
+
+
+def query_text(given: str) -> str:
+    """Return the query of a command line; `-`: all of standard input, without the last line end."""
+    if given != "-":
+        return given
+    return sys.stdin.buffer.read().decode(errors="replace").removesuffix("\n")
 
 
 @contextmanager

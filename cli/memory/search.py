@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from cli.memory.opening import opened_memory
+from cli.memory.opening import opened_memory, query_text
 from cli.support.options import Json, PostgresOptions, Since, Tenant
 from cli.support.output import echo, require_found, show_json, show_table
 from cli.support.times import parse_since
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 _QUERY_SHOWN = 40
 
-Text = Annotated[str, typer.Argument(help="What is asked; may be left out in modes exact, fuzzy.")]
+Text = Annotated[
+    str,
+    typer.Argument(
+        help="What is asked; -: standard input. It may be left out in modes exact, fuzzy."
+    ),
+]
 SearchMode = Annotated[str, typer.Option(help="exact, fuzzy, lexical, vector or hybrid.")]
 Context = Annotated[
     str | None, typer.Option(metavar="JSON", help="The run's context, a JSON object.")
@@ -73,11 +78,10 @@ def search(
     Examples: headstart memory search "cancel my order" --tenant acme --outcome success;
     headstart memory search --mode fuzzy --context '{"domain": "retail"}' --json
     """
-    begin = parse_since(since) or None
-    like = _object(context)
+    begin, like, asked = parse_since(since) or None, _object(context), query_text(text)
     with opened_memory(options.read(), tenant) as memory:
         found = memory.search(
-            text, mode=mode, context=like, workflow_type=workflow_type, k=k, tool=tool,
+            asked, mode=mode, context=like, workflow_type=workflow_type, k=k, tool=tool,
             user_id=user, agent_id=agent,
             outcome=outcome, min_confidence=min_confidence, since=begin, concepts=concept or (),
             domains=domain or (), event_types=event_type or (), half_life_days=half_life,

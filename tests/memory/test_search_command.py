@@ -23,3 +23,20 @@ def test_an_episode_of_the_table_can_be_shown(stored: StoredEpisodes) -> None:
     shown = CliRunner().invoke(app, ["memory", "show", id, "--json", *at])
     (episode,) = json.loads(shown.stdout.splitlines()[-1])["episodes"]
     assert episode["query"] == made.query
+
+
+@pytest.mark.integration
+def test_a_query_of_a_megabyte_is_read_from_standard_input(stored: StoredEpisodes) -> None:
+    made = next(each for each in stored.of("tenant-2").values() if each.query)
+    at = ["--tenant", "tenant-2", "--postgres", stored.dsn, "--json"]
+    found = CliRunner().invoke(
+        app, ["memory", "search", "-", "--mode", "exact", *at], input=f"{made.query}\n"
+    )
+    episodes = json.loads(found.stdout.splitlines()[-1])["episodes"]
+    assert {each["query"].casefold() for each in episodes} == {made.query.casefold()}
+    long = CliRunner().invoke(
+        app, ["memory", "search", "-", *at], input=f"{made.query} {'filler ' * 150_000}"
+    )
+    assert json.loads(long.stdout.splitlines()[-1])["episodes"]
+    shown = CliRunner().invoke(app, ["memory", "context", "-", *at], input=made.query)
+    assert json.loads(shown.stdout.splitlines()[-1])["degraded"] == []
