@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 
@@ -47,7 +49,7 @@ def context(
     from memory.episodes.record import writer_of
 
     asked = query_text(text)
-    with opened_memory(options.read(), tenant) as memory:
+    with opened_memory(options.read(), tenant, partial(_show_closed, json=json)) as memory:
         found = memory.context(
             asked, tokens=tokens, k=k, workflow_type=workflow_type, user_id=user,
             agent_id=agent,
@@ -56,19 +58,31 @@ def context(
     _show(found, json=json)
 
 
+def _show_closed(reason: str, *, json: bool) -> None:
+    """Print the JSON of a context without cases for this reason, as the Python API returns."""
+    from memory.retrieval.client import CaseContext
+    from memory.retrieval.result import Retrieval
+
+    if json:
+        nothing = Retrieval(str(uuid4()), (), (reason,))
+        show_json(_fields(CaseContext("", 0, 0, nothing, reason=reason)))
+
+
+def _fields(found: CaseContext) -> dict[str, Any]:
+    return {
+        "text": found.text,
+        "tokens": found.tokens,
+        "shown": found.shown,
+        "policy": found.policy,
+        "reason": found.reason,
+        "cases": [each.as_json() for each in found.evidence],
+        "degraded": list(found.retrieval.degraded),
+    }
+
+
 def _show(found: CaseContext, *, json: bool) -> None:
     if json:
-        show_json(
-            {
-                "text": found.text,
-                "tokens": found.tokens,
-                "shown": found.shown,
-                "policy": found.policy,
-                "reason": found.reason,
-                "cases": [each.as_json() for each in found.evidence],
-                "degraded": list(found.retrieval.degraded),
-            }
-        )
+        show_json(_fields(found))
     elif found.text:
         for line in found.text.split("\n"):
             put(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -28,16 +28,27 @@ def query_text(given: str) -> str:
 
 
 @contextmanager
-def opened_memory(settings: Settings, tenant: str) -> Iterator[Memory]:
+def opened_memory(
+    settings: Settings, tenant: str, closed: Callable[[str], None]
+) -> Iterator[Memory]:
     """Open the memory of a tenant; searches are not logged.
 
+    `closed`: called with the reason if Postgres cannot be searched, before that error is raised.
     Within it, a request that makes no sense is wrong usage of the command (`BadParameter`). Raises
-    `PostgresUnreachable` and `NotMigrated`, which a command reports and an executor must not.
+    `PostgresUnreachable`, `NotMigrated` and `PermissionMissing`, which a command reports and an
+    executor must not.
     """
     from memory.retrieval.client import Memory
     from memory.retrieval.request import InvalidQuery
+    from sinks.connections import PostgresUnreachable
+    from sinks.postgres.permissions import PermissionMissing
+    from sinks.postgres.reading import NotMigrated
 
-    asyncio.run(_require_postgres(settings.postgres))
+    try:
+        asyncio.run(_require_postgres(settings.postgres))
+    except (PostgresUnreachable, NotMigrated, PermissionMissing) as error:
+        closed(str(error))
+        raise
     with Memory(
         settings.postgres,
         tenant=tenant,

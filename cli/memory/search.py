@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import orjson
 import typer
@@ -79,7 +81,7 @@ def search(
     headstart memory search --mode fuzzy --context '{"domain": "retail"}' --json
     """
     begin, like, asked = parse_since(since) or None, _object(context), query_text(text)
-    with opened_memory(options.read(), tenant) as memory:
+    with opened_memory(options.read(), tenant, partial(_show_closed, json=json)) as memory:
         found = memory.search(
             asked, mode=mode, context=like, workflow_type=workflow_type, k=k, tool=tool,
             user_id=user, agent_id=agent,
@@ -101,6 +103,14 @@ def _object(text: str | None) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise typer.BadParameter("must be a JSON object", param_hint="--context")
     return value
+
+
+def _show_closed(reason: str, *, json: bool) -> None:
+    """Print the JSON of a search that found nothing for this reason, as the Python API returns."""
+    from memory.retrieval.result import Retrieval
+
+    if json:
+        show_json(Retrieval(str(uuid4()), (), (reason,)).as_json())
 
 
 def _show(found: Retrieval, *, json: bool) -> None:

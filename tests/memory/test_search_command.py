@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from sinks.connections import PostgresUnreachable
 from tests.memory.stored_episodes import StoredEpisodes
 
 
@@ -40,3 +41,15 @@ def test_a_query_of_a_megabyte_is_read_from_standard_input(stored: StoredEpisode
     assert json.loads(long.stdout.splitlines()[-1])["episodes"]
     shown = CliRunner().invoke(app, ["memory", "context", "-", *at], input=made.query)
     assert json.loads(shown.stdout.splitlines()[-1])["degraded"] == []
+
+
+@pytest.mark.parametrize("command", ["search", "context"])
+def test_without_postgres_json_says_why_nothing_was_searched(command: str) -> None:
+    at = ["--postgres", "postgresql://127.0.0.1:1/headstart"]
+    found = CliRunner().invoke(app, ["memory", command, "cancel", "--json", *at])
+    assert isinstance(found.exception, PostgresUnreachable)
+    printed = json.loads(found.stdout)
+    assert printed.get("episodes", printed.get("cases")) == []
+    assert printed["degraded"] == [str(found.exception)]
+    plain = CliRunner().invoke(app, ["memory", command, "cancel", *at])
+    assert (plain.stdout, isinstance(plain.exception, PostgresUnreachable)) == ("", True)
