@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from memory.episodes.canonical import clean_text, cleaned
+from memory.episodes.hashes import id_of_text
 from memory.episodes.record import MadeCall
 from memory.episodes.reward import REWARDS
 
@@ -90,6 +91,10 @@ def _call(value: Any) -> MadeCall:
     return MadeCall(_text(tool), _text(arguments), success)
 
 
+def _reference(value: Any) -> int:
+    return _ID(id_of_text(value) if isinstance(value, str) else value)
+
+
 _ID = _integer(-(2**63), 2**63 - 1)
 _TIME = _integer(0, LAST_MS)
 _TEXT_OR_NULL = (_or_null(_text), "a text or null")
@@ -120,7 +125,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[Any], Any], str]]] = {
     "domains": _TEXTS,
     "agents_used": _TEXTS,
     "insights": _TEXTS,
-    "reference_ids": (_list(_ID), "a list of integers of 64 bits"),
+    "reference_ids": (_list(_reference), "a list of ids of episodes"),
     "response": _TEXT_OR_NULL,
     "events": (_integer(1, 2**31 - 1), "a count from 1"),
 }

@@ -17,6 +17,7 @@ from cli.memory.list_ import list_
 from cli.memory.profile import set_profile_, show_profile
 from cli.support.options import SettingOptions
 from memory.episodes.hashes import id_text
+from memory.episodes.imported import from_export
 from tests.memory.complaints.purging import everybody, filled
 from tests.memory.stored_runs import rows
 
@@ -85,4 +86,8 @@ def test_all_commands_name_an_episode_by_one_text(migrated: str, tmp_path: Path)
     file = tmp_path / "u1.jsonl"
     run("export", str(file), "--user", "u1")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {each["id"] for each in lines if each.get("kind") == "episode"} == names
+    lines = [each for each in lines if each.get("kind") == "episode"]
+    assert {each["id"] for each in lines} == names
+    assert {id_text(from_export(each).id) for each in lines} == names
+    referring = from_export(lines[0] | {"reference_ids": [id_text(-5), -6]})
+    assert referring.reference_ids == (-5, -6)
