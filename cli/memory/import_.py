@@ -26,7 +26,8 @@ def import_(
     """Store the episodes of FILE, and embed their queries.
 
     An episode that the store has from more events stays as it is; importing a file twice changes
-    nothing. Broken lines are left out and named. Exits with 1 if nothing could be read.
+    nothing. Lines that are no episode are refused, counted and the first ones named; the others are
+    stored, and the exit code is 1.
 
     Examples: headstart memory import memory.jsonl.zst; headstart memory import acme.jsonl --tenant
     acme-test --json

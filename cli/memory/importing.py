@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 500
 _NAMED: Final = 5
-"""Broken lines that are named."""
+"""Refused lines that are named."""
 
 
 def store_file(
@@ -29,7 +29,7 @@ def store_file(
     """Store the episodes of a file of JSON lines and print what was done.
 
     `convert`: makes an episode of a line's number and content, None for none, or raises `NotARun`.
-    Exits with 1 if no line could be read. Raises `PostgresUnreachable` and `NotMigrated`.
+    Exits with 1 if lines are refused. Raises `PostgresUnreachable` and `NotMigrated`.
     """
     from replay.files.input import local_file
 
@@ -39,7 +39,7 @@ def store_file(
         show_json(vars(result))
     else:
         _echo_result(result)
-    if result.broken and not result.written + result.left_out:
+    if result.refused:
         raise typer.Exit(FAILURE)
 
 
@@ -48,17 +48,20 @@ class ImportResult:
     """What an import has done."""
 
     written: int = 0
-    left_out: int = 0
+    kept: int = 0
     """Episodes that the store has already, from as many or more events, or that were erased."""
-    broken: int = 0
+    refused: int = 0
+    """Lines of which no episode can be made."""
     without_vector: int = 0
     reasons: list[str] = field(default_factory=list)
+    """Why the first of these lines are refused."""
 
     def refuse(self, line: int, why: object) -> None:
-        """Count a broken line, and name the first ones."""
-        self.broken += 1
-        if self.broken <= _NAMED:
-            echo(f"line {line} is left out: {why}")
+        """Count a line, and name the first ones."""
+        self.refused += 1
+        if self.refused <= _NAMED:
+            self.reasons.append(f"line {line}: {why}")
+            echo(f"line {line} is refused: {why}")
 
 
 def _records(file: Path, result: ImportResult) -> Iterator[tuple[int, Any]]:
@@ -114,18 +117,18 @@ async def _store_batches(
         while batch := list(islice(waiting, _BATCH)):
             stored = await import_episodes(connection, batch)
             result.written += len(stored.written)
-            result.left_out += stored.stale
+            result.kept += stored.stale
             result.without_vector += await embed_imported(connection, stored.written, embedder)
-            if (result.written + result.left_out) % 10_000 < len(batch):
+            if (result.written + result.kept) % 10_000 < len(batch):
                 echo(f"{result.written:,} episodes so far")
 
 
 def _echo_result(result: ImportResult) -> None:
     parts = [f"{result.written:,} episodes are stored"]
-    if result.left_out:
-        parts.append(f"{result.left_out:,} stay as they are (known already), or were erased")
-    if result.broken:
-        parts.append(f"{result.broken:,} lines are broken")
+    if result.kept:
+        parts.append(f"{result.kept:,} stay as they are (known already), or were erased")
+    if result.refused:
+        parts.append(f"{result.refused:,} lines are refused")
     if result.without_vector:
         parts.append(
             f"{result.without_vector:,} have no vector yet: the memory worker fills them in"

@@ -86,7 +86,7 @@ def test_an_export_imported_again_gives_the_same_rows(
     export(file, options=options, json=True)
     assert said(capsys)["episodes"] == 3
     import_(file, options=options, json=True)
-    assert said(capsys)["left_out"] == 3  # they would not change
+    assert said(capsys)["kept"] == 3  # they would not change
     assert rows(filled) == before
     with psycopg.connect(filled, autocommit=True) as connection:
         connection.execute("TRUNCATE episodes, episode_vectors")
@@ -108,7 +108,7 @@ def test_an_import_leaves_what_is_made_of_more_events(
     before = rows(filled)
     import_(file, options=options, json=True)
     found = said(capsys)
-    assert (found["written"], found["left_out"]) == (0, 3)
+    assert (found["written"], found["kept"]) == (0, 3)
     assert rows(filled) == before
 
 
@@ -128,7 +128,7 @@ def test_files_that_are_no_export(
     file.write_text("\n".join(lines))
     with pytest.raises(typer.Exit):
         import_(str(file), options=options)
-    assert "is left out" in capsys.readouterr().err
+    assert "is refused" in capsys.readouterr().err
 
 
 def test_runs_that_are_none_are_named(
@@ -137,9 +137,11 @@ def test_runs_that_are_none_are_named(
     file = tmp_path / "runs.jsonl"
     bad = [5, {}, RUN | {"steps": [1]}, RUN | {"domain": ""}, RUN | {"source": 3}]
     file.write_text("\n".join(json.dumps(each) for each in [*bad, RUN]))
-    backfill(str(file), options=options, json=True)
+    with pytest.raises(typer.Exit) as ended:
+        backfill(str(file), options=options, json=True)
+    assert ended.value.exit_code == 1
     found = capsys.readouterr()
-    assert json.loads(found.out)["broken"] == 5
+    assert [json.loads(found.out)[name] for name in ("written", "refused")] == [1, 5]
     assert 'an object with "steps"' in found.err
 
 
@@ -173,12 +175,14 @@ def test_an_edited_line_is_named_and_costs_nothing_else(
     header = {"format": "headstart.episodes", "version": 1}
     file = tmp_path / "edited.jsonl"
     file.write_text("\n".join(json.dumps(each) for each in (header, made | {field: value}, other)))
-    import_(str(file), options=options, json=True)
+    with pytest.raises(typer.Exit) as ended:
+        import_(str(file), options=options, json=True)
+    assert ended.value.exit_code == 1
     printed = capsys.readouterr()
-    assert "line 2 is left out: " in printed.err
+    assert "line 2 is refused: " in printed.err
     assert said in printed.err
     found = json.loads(printed.out)
-    assert (found["written"], found["broken"]) == (1, 1)
+    assert (found["written"], found["refused"]) == (1, 1)
 
 
 def test_a_run_of_no_possible_time_gets_the_time_of_now() -> None:
