@@ -14,7 +14,7 @@ from cli.memory.opening import opened_memory, query_text
 from cli.support.options import Json, PostgresOptions, Since, Tenant
 from cli.support.output import echo, require_found, show_json, show_table
 from cli.support.times import parse_since
-from memory.episodes.hashes import id_text
+from memory.episodes.hashes import CONTEXT_KEYS, id_text
 
 if TYPE_CHECKING:
     from memory.retrieval.result import FoundEpisode, Retrieval
@@ -30,6 +30,13 @@ Text = Annotated[
 SearchMode = Annotated[str, typer.Option(help="exact, fuzzy, lexical, vector or hybrid.")]
 Context = Annotated[
     str | None, typer.Option(metavar="JSON", help="The run's context, a JSON object.")
+]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Key of --context that must be equal in modes exact, hybrid; repeat for more "
+        "[default: domain, complexity]."
+    ),
 ]
 AskingUser = Annotated[
     str | None, typer.Option(help="The run's user, whose memory profile is kept to.")
@@ -49,6 +56,7 @@ def search(
     tenant: Tenant = "default",
     mode: SearchMode = "hybrid",
     context: Context = None,
+    key: Keys = None,
     workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type.")] = None,
     k: Annotated[int, typer.Option("--k", help="At most this many, up to 500.")] = 10,
     user: AskingUser = None,
@@ -72,7 +80,7 @@ def search(
 ) -> None:
     """Search the episodes of a tenant: by equal or similar query, by context, by words.
 
-    exact: equal query, equal context (domain and complexity, needs --workflow-type), or both;
+    exact: equal query, equal context (the keys --key, needs --workflow-type), or both;
     fuzzy: contexts by equal values; lexical: by words; vector: by similarity; hybrid: vector,
     words and equal context, fused. What could not be searched is named on stderr, in --json as
     degraded.
@@ -83,8 +91,8 @@ def search(
     begin, like, asked = parse_since(since) or None, _object(context), query_text(text)
     with opened_memory(options.read(), tenant, partial(_show_closed, json=json)) as memory:
         found = memory.search(
-            asked, mode=mode, context=like, workflow_type=workflow_type, k=k, tool=tool,
-            user_id=user, agent_id=agent,
+            asked, mode=mode, context=like, keys=key or CONTEXT_KEYS, k=k, tool=tool,
+            workflow_type=workflow_type, user_id=user, agent_id=agent,
             outcome=outcome, min_confidence=min_confidence, since=begin, concepts=concept or (),
             domains=domain or (), event_types=event_type or (), half_life_days=half_life,
             diversity=diversity,

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from memory.episodes.hashes import id_text
 from sinks.connections import PostgresUnreachable
 from tests.memory.stored_episodes import StoredEpisodes
 
@@ -53,3 +54,27 @@ def test_without_postgres_json_says_why_nothing_was_searched(command: str) -> No
     assert printed["degraded"] == [str(found.exception)]
     plain = CliRunner().invoke(app, ["memory", command, "cancel", *at])
     assert (plain.stdout, isinstance(plain.exception, PostgresUnreachable)) == ("", True)
+
+
+@pytest.mark.integration
+def test_the_keys_of_equal_contexts_are_chosen(stored: StoredEpisodes) -> None:
+    made = next(iter(stored.of("tenant-2").values()))
+    context = {**made.context, "complexity": "of none"}
+    at = ["--tenant", "tenant-2", "--postgres", stored.dsn, "--mode", "exact", "--json"]
+    search = [
+        "search",
+        "--k",
+        "500",
+        "--workflow-type",
+        made.workflow_type,
+        "--context",
+        json.dumps(context),
+    ]
+
+    def found(*keys: str) -> list[str]:
+        chosen = [each for key in keys for each in ("--key", key)]
+        result = CliRunner().invoke(app, ["memory", *search, *at, *chosen])
+        return [each["id"] for each in json.loads(result.stdout.splitlines()[-1])["episodes"]]
+
+    assert found() == found("domain", "complexity") == []
+    assert id_text(made.id) in found("domain")
