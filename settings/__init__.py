@@ -363,7 +363,9 @@ def embedding_of(settings: Settings) -> EmbeddingConfig:
 
 def retention_of(settings: Settings) -> RetentionLimits:
     """Return what Postgres keeps of events and cases."""
-    return RetentionLimits(settings.retention_days, settings.keep_events, settings.keep_cases)
+    return RetentionLimits(
+        settings.retention_days, settings.keep_events, settings.keep_cases, settings.keep_unnamed
+    )
 
 
 def writes_of(settings: Settings) -> WriteLimits:

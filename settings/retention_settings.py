@@ -25,6 +25,12 @@ class RetentionSettings(BaseSettings):
     keep_cases: int = Field(
         USUAL.cases, ge=0, description="episodes that are kept of each user and agent; 0: all"
     )
+    keep_unnamed: int = Field(
+        USUAL.unnamed,
+        ge=0,
+        description="episodes that are kept of each tenant and workflow type of runs that name no "
+        "user; 0: all",
+    )
 
     @field_validator("retention_days")
     @classmethod

@@ -41,6 +41,15 @@ KeepCases = Annotated[
         help="Episodes kept of a user and agent [default: HEADSTART_KEEP_CASES].",
     ),
 ]
+KeepUnnamed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="NUMBER",
+        help="Episodes kept of a workflow type of runs without a user [default: "
+        "HEADSTART_KEEP_UNNAMED].",
+    ),
+]
 
 
 def prune(
@@ -48,6 +57,7 @@ def prune(
     days: Days = None,
     keep_events: KeepEvents = None,
     keep_cases: KeepCases = None,
+    keep_unnamed: KeepUnnamed = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show what would go and why, and change nothing."),
@@ -59,8 +69,9 @@ def prune(
     """Delete events and episodes beyond the limits; 0 keeps all.
 
     Days of events are dropped whole, without --tenant; of packed events the newest stay. Their
-    episodes stay. Of a user's episodes the different, the rewarded and the newest stay.
-    The memory worker does the same once a day. It may be interrupted at any time.
+    episodes stay. Of a user's episodes, and of those without a user, the different, the rewarded
+    and the newest stay. The memory worker does the same once a day. It may be interrupted at any
+    time.
 
     Examples: headstart memory prune --dry-run; headstart memory prune --days 90 --keep-events 0
     """
@@ -72,6 +83,7 @@ def prune(
         days=usual.days if days is None else days,
         events=usual.events if keep_events is None else keep_events,
         cases=usual.cases if keep_cases is None else keep_cases,
+        unnamed=usual.unnamed if keep_unnamed is None else keep_unnamed,
     )
     if 0 < limits.days < 8:
         raise typer.BadParameter("runs are packed after a week; give at least 8 days, or 0")

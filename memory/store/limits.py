@@ -13,7 +13,9 @@ class RetentionLimits(NamedTuple):
     events: int = 10_000
     """Packed events of a tenant and workflow type, the newest."""
     cases: int = 200
-    """Live episodes of a user and agent; of runs that name no user all are kept."""
+    """Live episodes of a user and agent."""
+    unnamed: int = 10_000
+    """Live episodes of a tenant and workflow type whose runs name no user."""
 
 
 USUAL: Final = RetentionLimits()

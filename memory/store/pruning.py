@@ -1,4 +1,4 @@
-"""Prunes the memory: events beyond an age or a number, and cases beyond the limit of a user.
+"""Prunes the memory: events beyond an age or a number, and cases beyond the limit of their writer.
 
 Days of events are dropped as partitions; packed events and cases go in bounded batches. An episode
 outlives its events; a merged or pruned run, of which nothing else is left, does not.
@@ -35,7 +35,10 @@ class Pruning(NamedTuple):
     tenant: str
     """Empty: of all, a whole day of events."""
     of: str
-    """The workflow type; for cases the user, and the agent if one is named; or the day."""
+    """The workflow type; for cases the user, and the agent if one is named; or the day.
+
+    Of cases without a user: `no user`, and the workflow type.
+    """
     why: str
     episodes: int
     """Runs that lose their packed events, or cases that go."""
@@ -59,6 +62,7 @@ class PruneSweep:
             "horizon": self.horizon or _EVER,
             "keep_events": limits.events or _ALL,
             "keep_cases": limits.cases or _ALL,
+            "keep_unnamed": limits.unnamed or _ALL,
             "before": now - timedelta(seconds=_DAY_S),
             "limit": batch,
         }

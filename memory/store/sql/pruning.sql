@@ -30,25 +30,31 @@ UPDATE episodes SET trace = NULL, trace_ids = NULL
 WHERE tenant = %(tenant)s AND id = ANY (%(ids)s::bigint[])
 
 -- name: beyond_cases
--- Live episodes beyond the limit of their user and agent, and as many quarantined ones. The first of
--- each kind (workflow type, query, tools, outcome) stay before further ones; among these, accepted and
--- rewarded ones, then the newest. Those of the last day stay whatever their number.
-SELECT user_id, agent_id, id, packed FROM (
+-- Live episodes beyond the limit of their user and agent, or, of runs that name no user, of their
+-- workflow type, and as many quarantined ones. The first of each kind (workflow type, query, tools,
+-- outcome) stay before further ones; among these, accepted and rewarded ones, then the newest. Those
+-- of the last day stay whatever their number.
+SELECT owner, part, id, packed FROM (
     SELECT *, row_number() OVER (
-        PARTITION BY user_id, agent_id, state
+        PARTITION BY named, owner, part, state
         ORDER BY place, usefulness DESC, reward DESC NULLS LAST, ended DESC, id DESC) AS rank
     FROM (
-        SELECT user_id, agent_id, state, id, trace IS NOT NULL AS packed, usefulness, reward, ended,
+        SELECT whose.*, state, id, trace IS NOT NULL AS packed, usefulness, reward, ended,
             row_number() OVER (
-                PARTITION BY user_id, agent_id, state, workflow_type, query_hash, tools, outcome
+                PARTITION BY named, owner, part, state, workflow_type, query_hash, tools, outcome
                 ORDER BY usefulness DESC, reward DESC NULLS LAST, support DESC, ended DESC, id DESC
             ) AS place
-        FROM episodes
-        WHERE tenant = %(tenant)s AND state IN ('live', 'quarantined') AND user_id <> ''
+        FROM episodes, LATERAL (
+            SELECT true AS named, user_id AS owner, agent_id AS part WHERE user_id <> ''
+            UNION ALL
+            SELECT false, 'no user', workflow_type WHERE coalesce(user_id, '') = ''
+        ) AS whose
+        WHERE tenant = %(tenant)s AND state IN ('live', 'quarantined')
     ) AS kinds
 ) AS ranked
-WHERE rank > %(keep_cases)s AND ended < %(before)s
-ORDER BY user_id, agent_id, rank LIMIT %(limit)s
+WHERE rank > CASE WHEN named THEN %(keep_cases)s ELSE %(keep_unnamed)s END
+    AND ended < %(before)s
+ORDER BY named, owner, part, rank LIMIT %(limit)s
 
 -- name: prune_members
 -- Runs that were merged into episodes that go.

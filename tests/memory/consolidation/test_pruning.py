@@ -32,7 +32,7 @@ from tests.sinks.packed_runs import packed
 
 pytestmark = pytest.mark.integration
 
-EVERYTHING = RetentionLimits(0, 0, 0)
+EVERYTHING = RetentionLimits(0, 0, 0, 0)
 PACKED = "SELECT workflow_id FROM episodes WHERE trace IS NOT NULL ORDER BY 1"
 
 
@@ -155,6 +155,33 @@ def test_rewarded_and_different_cases_of_a_user_stay(migrated: str) -> None:
     assert rows(migrated, "SELECT count(*) FROM episode_vectors") == [(len(live),)]
     assert len(rows(migrated, PACKED)) == 22, "their events stay"
     assert len(rows(migrated, "SELECT FROM episodes WHERE state = 'pruned'")) == 6
+
+
+def test_runs_without_a_user_have_a_limit_by_workflow_type(migrated: str) -> None:
+    stored(
+        migrated, *repeated(6, "nobody", user=None), *task("odd", user=None, outcome="failure"),
+        *repeated(4, "order", user=None, workflow_type="order"),
+        *repeated(5, "agent", user=None, agent_id="a1"), *repeated(5),
+        *repeated(2, "rival", tenant="rival", user=None),
+    )  # fmt: skip
+    limits = RetentionLimits(0, 0, 0, 3)
+
+    async def outlook() -> list[Pruning]:
+        async with await connect_postgres(migrated) as connection:
+            return await PruneSweep(limits).outlook(connection)
+
+    assert asyncio.run(outlook()) == [
+        Pruning("acme", "no user/order", CASES, 1, 0),
+        Pruning("acme", "no user/refund", CASES, 9, 0),
+    ]
+    assert pruned(migrated, limits, batch=4).cases == 10
+    live = [name for name, _ in rows(migrated, LIVE)]
+    assert len([name for name in live if name.startswith(("run-", "rival"))]) == 5 + 2
+    assert [name for name in live if name.startswith("order")] == [f"order-0{n}" for n in (1, 2, 3)]
+    unnamed = [name for name in live if name.startswith(("nobody", "agent", "odd"))]
+    assert len(unnamed) == 3
+    assert "odd" in unnamed
+    assert len(live) == 5 + 2 + 3 + 3
 
 
 def test_a_pruned_case_takes_what_was_merged_into_it(migrated: str) -> None:
