@@ -36,11 +36,10 @@ from memory.retrieval.statements import (
 )
 from memory.retrieval.words import (
     ENOUGH_ROWS,
-    MOST_TRIED,
     WordCounter,
     any_of,
+    more_words,
     rare_words,
-    rarest_words,
 )
 from memory.store.halfvec import unpack_halfvec
 
@@ -225,7 +224,7 @@ class Search:
         yield
         into.ids = [row[0] for row in await cursor.fetchall()]
         if len(into.ids) < k and len(rare) < len(lexemes):
-            more = any_of(rarest_words(lexemes, shares, MOST_TRIED))
+            more = any_of(more_words(lexemes, rare, shares))
             into.ids = [row[0] for row in await self._rows("words", k=k, words=more)]
 
     async def _nearest(self, k: int, into: _Ranking) -> AsyncIterator[None]:

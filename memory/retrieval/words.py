@@ -38,22 +38,30 @@ class WordShares(NamedTuple):
         return self.episodes * self.shares.get(word, 0.5 / _SAMPLE)
 
 
-def rarest_words(words: Iterable[str], shares: WordShares, most: int) -> list[str]:
-    """Return at most `most` words, rarest first."""
-    by_rarity = sorted(set(words), key=lambda word: (shares.expected(word), -len(word), word))
-    return by_rarity[:most]
-
-
 def rare_words(words: Iterable[str], shares: WordShares, enough: int = ENOUGH_ROWS) -> list[str]:
     """Return the rarest words: as many as are expected to find `enough` episodes, at most 32."""
     chosen: list[str] = []
     found = 0.0
-    for word in rarest_words(words, shares, MOST_WORDS):
+    for word in _by_rarity(words, shares)[:MOST_WORDS]:
         if chosen and found >= enough:
             break
         chosen.append(word)
         found += shares.expected(word)
     return chosen
+
+
+def more_words(words: Iterable[str], rare: Sequence[str], shares: WordShares) -> list[str]:
+    """Return the words to try where the `rare` ones find too few: these and others, at most 128.
+
+    The rarest that the sample has come first: one that it lacks may be in no query at all.
+    """
+    others = _by_rarity(set(words) - set(rare), shares)
+    others.sort(key=lambda word: word not in shares.shares)
+    return [*rare, *others][:MOST_TRIED]
+
+
+def _by_rarity(words: Iterable[str], shares: WordShares) -> list[str]:
+    return sorted(set(words), key=lambda word: (shares.expected(word), -len(word), word))
 
 
 def any_of(words: Sequence[str]) -> str:

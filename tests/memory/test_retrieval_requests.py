@@ -15,7 +15,7 @@ from memory.retrieval.embedding import VectorModel
 from memory.retrieval.fusion import aged, diversify
 from memory.retrieval.request import InvalidQuery, MemoryQuery
 from memory.retrieval.search import QueryVector
-from memory.retrieval.words import MOST_TRIED, WordShares, any_of, rare_words, rarest_words
+from memory.retrieval.words import MOST_TRIED, WordShares, any_of, more_words, rare_words
 from memory.store.halfvec import unpack_halfvec
 
 DAY_MS = 86_400_000
@@ -107,10 +107,15 @@ def test_rare_words_are_chosen_until_they_find_enough() -> None:
     assert len(rare_words(map(str, range(1_000)), shares, 10**6)) == 32
 
 
-def test_where_rare_words_find_too_few_a_bounded_number_is_tried() -> None:
-    shares = WordShares(10_000, {str(n): n / 1_400 for n in range(1_400)}, 0.0)
-    tried = rarest_words(map(str, range(1_400)), shares, MOST_TRIED)
-    assert sorted(map(int, tried)) == list(range(MOST_TRIED))
+def test_where_rare_words_find_too_few_others_are_tried_up_to_a_number() -> None:
+    shares = WordShares(10_000, {f"known-{n:03}": (n + 1) / 500 for n in range(200)}, 0.0)
+    unknown = [f"unknown-{n}" for n in range(1_400)]
+    rare = rare_words([*shares.shares, *unknown], shares, 10**6)
+    assert rare == sorted(unknown, key=lambda word: (-len(word), word))[:32]
+    tried = more_words([*shares.shares, *unknown], rare, shares)
+    assert tried == [*rare, *sorted(shares.shares)[: MOST_TRIED - 32]]
+    few = more_words(["known-001", "other", *rare], rare, shares)
+    assert few == [*rare, "known-001", "other"]
 
 
 def test_a_hybrid_search_leaves_out_the_words_and_then_the_vectors() -> None:
