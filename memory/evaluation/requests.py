@@ -21,7 +21,7 @@ from memory.evaluation.prequential import JudgedRun, Judgement, judgement
 from memory.ranking.asked import CASES
 from memory.ranking.case_window import FinishedCase
 from memory.ranking.policy import CasePolicy, RankedPool
-from memory.ranking.policy_learning import AskedPool, PolicyLearner
+from memory.ranking.policy_learning import AskedPool, PolicyLearner, after_tool
 from memory.ranking.standing import Standing
 from memory.ranking.stored_policy import NO_VERSION, StoredPolicy, runs_of_next
 
@@ -123,11 +123,9 @@ def _finished(case: Case, id: int, now: int, vector: npt.NDArray[np.float32]) ->
 
 
 def _judged(asked: AskedPool, ranked: RankedPool, case: Case) -> Judgement:
-    """Return how right the cases are that voted: those with the run's first tool, if any has it."""
-    same = np.array([asked.cases[row].tools[0] == case.calls[0].tool for row in ranked.rows])
-    if same.any():
-        ranked = RankedPool(ranked.rows[same], ranked.votes[same])
-    likeliest, course = (asked.cases[row].tools[1:] for row in ranked.foresees(asked.pool))
+    """Return how right the cases are that voted, read after the run's first call."""
+    ranked = after_tool(ranked, asked.cases, case.calls[0].tool)
+    likeliest, course = asked.foreseen(ranked)
     actual = case.rest[:MOST_CALLS]
     behind = [asked.cases[row] for row in ranked.rows[:CASES]]
     return judgement(

@@ -43,6 +43,8 @@ class CaseWindow:
         self._index = LexicalIndex()
         self._ids = GrowingColumn(np.int64)
         self._ended = GrowingColumn(np.int64)
+        self._tools: dict[str, int] = {}
+        self._firsts = GrowingColumn(np.int64)
         self._vectors: GrowingColumn | None = None
         self._has_vector = GrowingColumn(np.bool_)
 
@@ -53,6 +55,7 @@ class CaseWindow:
         self._words.append(frozenset(terms))
         self._ids.append(case.id)
         self._ended.append(case.ended)
+        self._firsts.append(self._tools.setdefault(case.tools[0], len(self._tools)))
         self._has_vector.append(case.vector is not None)
         if self._vectors is None and case.vector is not None:
             self._vectors = GrowingColumn(np.float32, len(case.vector))
@@ -62,9 +65,16 @@ class CaseWindow:
             self._vectors.append(0.0 if case.vector is None else exact_vector(case.vector))
         self._cases.append(case)
 
-    def newest(self, until: int, most: int, without: Collection[int] = ()) -> list[FinishedCase]:
-        """Return the newest runs that ended by a time, the newest first."""
-        rows = np.flatnonzero(self._there(until, without))[: -most - 1 : -1]
+    def newest_after(
+        self, tool: str, until: int, most: int, without: Collection[int] = ()
+    ) -> list[FinishedCase]:
+        """Return the newest runs that ended by a time and began with a tool, the newest first.
+
+        Those of all tools if none began with it. `without`: ids of runs that do not count.
+        """
+        there = self._there(until, without)
+        same = there & (self._firsts.values == self._tools.get(tool, -1))
+        rows = np.flatnonzero(same if same.any() else there)[: -most - 1 : -1]
         return [self._cases[row] for row in rows]
 
     def found(

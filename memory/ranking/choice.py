@@ -2,8 +2,8 @@
 
 Cases are retrieved by the Q-function and by an equal first call; beside them stand the typical and
 the most frequent course, which need no retrieval. Two models learn online from every finished run
-how right each kind of evidence is. Where retrieval helps it is followed; where it has been worse
-than a rule without retrieval, that rule is (abstention).
+how right each kind of evidence is. Retrieval is followed while it has clearly been better than the
+rules without it; else the best of those is (abstention).
 """
 
 from __future__ import annotations
@@ -17,34 +17,50 @@ from memory.ranking.asked import CASES, NOTHING, AskedBank, FinishedRun, Retriev
 from memory.ranking.candidates import Candidates, candidates
 from memory.ranking.logistic import OnlineLogistic
 from memory.ranking.q_function import QFunction
+from memory.ranking.standing import DiscountedGain
 from memory.ranking.votes import highest
 
 FIRST_ALIKE: Final = (-2.0, 0.5, 1.0, 1.0, 1.5, 3.0, 0.3, 0.5, 0.0, 0.0, 0.5, 0.0, 0.1)
 FIRST_EXACT: Final = (-3.0, 3.0, 0.5, 2.0, 0.5, 0.5, 0.0, 2.0, 0.3, 0.5, 0.5, 0.0, 0.1)
 """Weights of `EVIDENCE` before anything is learned: the usual course, unless cases agree."""
-FIRST_LEADS: Final = ((0.0, 0.0), (0.0, 0.0, 1.0))
-"""Leads before anything is learned: the most frequent sequence is the likeliest until retrieval has
-been right."""
-MARGIN: Final = 0.5
-"""Runs' worth by which a rule without retrieval must lead before it is followed instead."""
-REMEMBERED: Final = 0.998
-"""Share of a lead that is left after one more run: what was right long ago counts less."""
 
 
 class Leads:
-    """Which of several rules to follow: the first, unless another was clearly better so far."""
+    """Which of several rules to follow: retrieval, a reference, and others without retrieval.
 
-    def __init__(self, gains: Sequence[float]) -> None:
-        self.gains = list(gains)
+    The rule without retrieval is the reference, or the one with the clearest gain over it.
+    Retrieval is followed while its gain over that rule is clear, so not before the first run.
+    """
+
+    def __init__(self, sums: Sequence[Sequence[Sequence[float]]]) -> None:
+        """`sums`: what `to_json` returned."""
+        self._over_each, self._over_reference = (
+            [DiscountedGain(*each) for each in gains] for gains in sums
+        )
+
+    @classmethod
+    def of(cls, rules: int) -> Leads:
+        """Return what has learned nothing of so many rules."""
+        return cls([[()] * (rules - 1), [()] * (rules - 2)])
 
     def leader(self) -> int:
-        """Return the number of the rule to follow."""
-        best = max(range(len(self.gains)), key=self.gains.__getitem__)
-        return best if self.gains[best] > self.gains[0] + MARGIN else 0
+        """Return the number of the rule to follow: 0 retrieval, 1 the reference."""
+        leads = [0.0, *(each.lead for each in self._over_reference)]
+        best = max(range(len(leads)), key=leads.__getitem__)
+        return 0 if self._over_each[best].lead > 0 else best + 1
 
-    def learn(self, gains: Sequence[float]) -> None:
-        """Learn what following each rule would have gained in a run, 0 to 1."""
-        self.gains = [REMEMBERED * old + new for old, new in zip(self.gains, gains, strict=True)]
+    def learn(self, rightness: Sequence[float]) -> None:
+        """Learn how right each rule was for a run, 0 to 1."""
+        retrieval, reference = rightness[:2]
+        for gain, other in zip(self._over_each, rightness[1:], strict=True):
+            gain.learn(retrieval - other)
+        for gain, other in zip(self._over_reference, rightness[2:], strict=True):
+            gain.learn(other - reference)
+
+    def to_json(self) -> list[list[list[float]]]:
+        """Return the state as JSON, from which it is made again to the bit."""
+        return [[each.to_json() for each in gains]
+                for gains in (self._over_each, self._over_reference)]  # fmt: skip
 
 
 class LearnedChoice:
@@ -53,12 +69,12 @@ class LearnedChoice:
     def __init__(self, function: QFunction | None = None) -> None:
         self.function = function or QFunction()
         self.alike, self.exact = OnlineLogistic(FIRST_ALIKE), OnlineLogistic(FIRST_EXACT)
-        self.alike_leads, self.exact_leads = Leads(FIRST_LEADS[0]), Leads(FIRST_LEADS[1])
+        self.alike_leads, self.exact_leads = Leads.of(4), Leads.of(3)
         self._last: tuple[AskedBank, Candidates | None] | None = None
 
     @property
     def abstains(self) -> bool:
-        """Whether rules without retrieval have been better so far, for both purposes."""
+        """Whether retrieval has not been better so far, for neither purpose."""
         return bool(self.alike_leads.leader() and self.exact_leads.leader())
 
     def answer(self, asked: AskedBank) -> Retrieved:
@@ -93,9 +109,10 @@ class LearnedChoice:
 
     def _rules(self, found: Candidates) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the places that each rule for the course, and for the likeliest one, chooses."""
+        after_tool, most = found.frequent
         return (
-            (_chosen(self.alike, found), found.typical),
-            (_chosen(self.exact, found), *found.frequent),
+            (_chosen(self.alike, found), found.typical, after_tool, most),
+            (_chosen(self.exact, found), most, after_tool),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +121,7 @@ class LearnedChoice:
             "q": self.function.to_json(),
             "alike": self.alike.to_json(),
             "exact": self.exact.to_json(),
-            "leads": [self.alike_leads.gains, self.exact_leads.gains],
+            "leads": [self.alike_leads.to_json(), self.exact_leads.to_json()],
         }
 
     @classmethod
@@ -113,7 +130,7 @@ class LearnedChoice:
         found = cls(QFunction.from_json(state["q"]))
         found.alike = OnlineLogistic.from_json(state["alike"])
         found.exact = OnlineLogistic.from_json(state["exact"])
-        found.alike_leads, found.exact_leads = (Leads(gains) for gains in state["leads"])
+        found.alike_leads, found.exact_leads = (Leads(sums) for sums in state["leads"])
         return found
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -15,14 +16,35 @@ from memory.ranking.policy import CasePolicy, RankedPool, by_similarity
 from memory.ranking.pool import Pool, PoolCase
 from memory.ranking.standing import JudgedRankings, Standing
 
-USUAL: Final = 16
-"""Newest runs whose medoid is the usual course."""
+USUAL: Final = 64
+"""Newest runs after the same first tool whose medoid is the usual course."""
+
+
+class Foreseen(NamedTuple):
+    """Tools after the first call: the likeliest sequence, and the course most alike to all."""
+
+    likeliest: tuple[str, ...]
+    course: tuple[str, ...]
+
+
+def usual(rests: Sequence[tuple[str, ...]]) -> Foreseen:
+    """Return the most frequent sequence of at least one, and their medoid; of equals the first."""
+    counts = Counter(rests)
+    alike = pairwise_similarities(list(counts)) @ np.array(list(counts.values()), np.float64)
+    course = list(counts)[int(np.argmax(np.round(alike, 9)))]
+    return Foreseen(max(counts, key=counts.__getitem__), course)
+
+
+def after_tool(ranked: RankedPool, cases: Sequence[FinishedCase], tool: str) -> RankedPool:
+    """Return the cases that begin with a tool, or all if none does."""
+    same = np.array([cases[row].tools[0] == tool for row in ranked.rows])
+    return RankedPool(ranked.rows[same], ranked.votes[same]) if same.any() else ranked
 
 
 class AskedPool:
     """The cases that were found for a finished run, at least one, and what each was worth.
 
-    `cases` and `pool`: the same cases, in the order of the search.
+    `cases` and `pool`: the same cases, in the order of the search. `recent`: at least one run.
     """
 
     def __init__(
@@ -31,32 +53,34 @@ class AskedPool:
         found: Sequence[tuple[FinishedCase, PoolCase]],
         recent: Sequence[FinishedCase],
     ) -> None:
-        sequences = [case.tools, *(each.tools for each, _ in found), *(e.tools for e in recent)]
-        alike, numbers = _all_alike(sequences)
+        alike, numbers = _all_alike([case.tools, *(each.tools for each, _ in found)])
         labels = (alike[0] + (numbers == numbers[0])) / 2
-        in_pool, in_recent = slice(1, len(found) + 1), slice(len(found) + 1, None)
         self.cases = [each for each, _ in found]
-        self.pool = Pool(
-            frozenset(words(case.query)), [each for _, each in found], alike[in_pool, in_pool]
-        )
-        self.labels: Numbers = labels[in_pool]
-        self._alike: Numbers = alike[0, in_pool]
-        usual = alike[in_recent, in_recent].sum(axis=1)
-        self._usual = float(labels[in_recent][int(np.argmax(usual))])
+        self.pool = Pool(frozenset(words(case.query)), [each for _, each in found], alike[1:, 1:])
+        self.labels: Numbers = labels[1:]
+        self._tools = case.tools
+        self._recent = [each.tools[1:] for each in recent]
+
+    def foreseen(self, ranked: RankedPool) -> Foreseen:
+        """Return what the cases that vote say after the run's first tool.
+
+        Those that begin with it count, or all if none does.
+        """
+        after = after_tool(ranked, self.cases, self._tools[0])
+        likeliest, course = (self.cases[row].tools[1:] for row in after.foresees(self.pool))
+        return Foreseen(likeliest, course)
 
     def judged(self, policy: CasePolicy) -> JudgedRankings:
         """Return how right the policy, similarity and the usual course are."""
-        return JudgedRankings(
-            self._rightness(policy.ranked(self.pool)),
-            self._rightness(by_similarity(self.pool)),
-            self._usual,
+        found = (
+            self.foreseen(policy.ranked(self.pool)),
+            self.foreseen(by_similarity(self.pool)),
+            usual(self._recent),
         )
-
-    def _rightness(self, ranked: RankedPool) -> float:
-        """Return half how alike the expected course is, half whether the likeliest happened."""
-        likeliest, course = ranked.foresees(self.pool)
-        equal = 2 * self.labels[likeliest] - self._alike[likeliest]
-        return float((self._alike[course] + equal) / 2)
+        actual = self._tools[1:]
+        alike = pairwise_similarities([actual, *(each.course for each in found)])[0, 1:]
+        equal = (each.likeliest == actual for each in found)
+        return JudgedRankings(*((float(a) + e) / 2 for a, e in zip(alike, equal, strict=True)))
 
 
 class PolicyLearner:
@@ -74,7 +98,7 @@ class PolicyLearner:
         """Return what is found for a run, None for nothing. `without`: ids that do not count."""
         window = self._windows.setdefault(case.kind, CaseWindow())
         found = window.found(case, without)
-        recent = window.newest(case.started, USUAL, without)
+        recent = window.newest_after(case.tools[0], case.started, USUAL, without)
         return AskedPool(case, found, recent) if found else None
 
     def learn(self, case: FinishedCase, asked: AskedPool | None) -> None:

@@ -132,7 +132,7 @@ def _evidence(
     kind = episodes[0].workflow_type
     version = stored or NO_VERSION
     if not version.helps(kind):
-        why = f"on the last runs of {kind} past cases foresaw less than the usual course"
+        why = f"on the last runs of {kind} past cases foresaw no more than the usual course"
         return CaseEvidence((), found._replace(episodes=()), reason=why)
     pool = _pool(query, episodes, now_ms, writer)
     ranked = version.ranked(pool)

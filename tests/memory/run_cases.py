@@ -75,3 +75,19 @@ def unexplained(count: int, *, seed: int = 0, tools: int = 20, queries: bool = T
         reward = float(chance.random() < 0.5)
         found.append(case(number, query, rest, first=first, task=f"t{number}", reward=reward))
     return found
+
+
+def unexplained_tasks(seed: int, count: int = 400) -> list[Case]:
+    """Return short runs of 150 tasks by chance: the most frequent course is one call alone."""
+    chance = Random(seed)
+    words = [f"word{number}" for number in range(300)]
+    found = []
+    for number in range(count):
+        tools = [f"t{chance.randrange(4)}"]
+        while chance.random() < 0.7 and len(tools) < 7:
+            tools.append(f"t{chance.randrange(5)}")
+        query, reward = " ".join(chance.sample(words, 6)), float(chance.random() < 0.6)
+        calls = tuple(ToolCall(tool, {"a": chance.randrange(3)}) for tool in tools)
+        task = f"t{number % 150}"
+        found.append(Case(f"run-{number}", task, task, "default", query, calls, reward, None))
+    return found

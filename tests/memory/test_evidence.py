@@ -105,7 +105,7 @@ def test_similarity_ranks_until_a_policy_is_active_and_nothing_where_none_helps(
         add_version(owner, 3, "refused", standing(0.2, 0.2, 0.9))
         nothing = memory.context(TEXT)
         assert (nothing.text, nothing.evidence, nothing.shown) == ("", (), 0)
-        assert "foresaw less than the usual course" in nothing.reason
+        assert "foresaw no more than the usual course" in nothing.reason
         assert memory.stages(nothing.retrieval)[0].data["episodes"] == []
         assert memory.search(TEXT).episodes  # a search is no advice
         add_version(owner, 4, "active", standing(0.9, 0.2, 0.3))
