@@ -18,7 +18,8 @@ import numpy.typing as npt
 from headstart.prediction.interface import ToolCall
 from memory.cases.case import Case, call_key
 from memory.cases.writers import independent_count
-from memory.ranking.logistic import OnlineLogistic
+from memory.ranking.logistic import OnlineLogistic, sigmoid
+from memory.ranking.standing import REMEMBERED
 
 NEIGHBOURS: Final = 8
 """Past runs that vote."""
@@ -166,25 +167,48 @@ def guarded(
 
 
 class CalibratedConfidence:
-    """Confidence of a guess by the predictor's own one, and by votes where there are some."""
+    """Confidence of a guess by the predictor's own one, and by votes where there are some.
+
+    Two models learn from each guess, one with votes and one without; the confidence is their mean,
+    weighted by how likely each has made what happened so far. So votes that do not help cost
+    nearly nothing.
+    """
 
     def __init__(self, *, with_votes: bool = True) -> None:
         self._with_votes = with_votes
-        self.model = OnlineLogistic(_FIRST)
+        self.model, self.alone = OnlineLogistic(_FIRST), OnlineLogistic(_FIRST[:2])
+        self.lead = 0.0
+        """Log likelihood of the model with votes less that of the other; old guesses count less."""
+
+    @property
+    def trust(self) -> float:
+        """The weight of the model with votes, 0 to 1."""
+        return sigmoid(self.lead)
 
     def confidence(self, own: float, tool: str, vote: Vote = NO_VOTE) -> float:
         """Return the probability that the guess is right. `own`: the predictor's, 0 to 1."""
-        return self.model.probability(self._inputs(own, tool, vote))
+        alone, voted = self._both(own, tool, vote)
+        return alone + self.trust * (voted - alone) if self._with_votes else alone
 
     def learn(self, own: float, tool: str, vote: Vote, right: bool) -> None:
         """Learn whether the guess was right."""
-        self.model.learn(self._inputs(own, tool, vote), float(right))
+        alone, voted = self._both(own, tool, vote)
+        gain = log(voted / alone) if right else log((1 - voted) / (1 - alone))
+        self.lead = REMEMBERED * self.lead + gain
+        inputs = _inputs(own, tool, vote)
+        self.alone.learn(inputs[:2], float(right))
+        self.model.learn(inputs, float(right))
 
-    def _inputs(self, own: float, tool: str, vote: Vote) -> list[float]:
-        odds = log_odds(own)
-        if not self._with_votes or not vote.runs:
-            return [1.0, odds, 0.0, 0.0, 0.0]
-        return [1.0, odds, 1.0, log_odds(vote.share(tool)), odds]
+    def _both(self, own: float, tool: str, vote: Vote) -> tuple[float, float]:
+        inputs = _inputs(own, tool, vote)
+        return self.alone.probability(inputs[:2]), self.model.probability(inputs)
+
+
+def _inputs(own: float, tool: str, vote: Vote) -> list[float]:
+    odds = log_odds(own)
+    if not vote.runs:
+        return [1.0, odds, 0.0, 0.0, 0.0]
+    return [1.0, odds, 1.0, log_odds(vote.share(tool)), odds]
 
 
 def log_odds(probability: float) -> float:

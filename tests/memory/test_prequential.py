@@ -12,7 +12,7 @@ from memory.cases.case import Case
 from memory.embedding.wordllama import WordLlamaEmbedder
 from memory.evaluation.columns import Column
 from memory.evaluation.confidence import judged_guesses
-from memory.evaluation.figures import method_figures
+from memory.evaluation.figures import evidence_figures, method_figures
 from memory.evaluation.prequential import judged_runs, query_of
 from tests.memory.run_cases import case, intents, unexplained, unexplained_tasks
 
@@ -55,6 +55,12 @@ def test_the_choice_does_not_lose_to_a_rule_that_it_contains() -> None:
     assert found["most_frequent"]["delta_edit"] > 0.02
     assert found["memory"]["delta_edit"] > 0
     assert found["memory"]["exact"] >= found["most_frequent"]["exact"] - 0.005
+
+
+def test_where_nothing_helps_evidence_costs_nearly_nothing() -> None:
+    """Votes in one logistic cost .013 nats a guess here."""
+    found = evidence_figures(list(judged_guesses(unexplained_tasks(11))))
+    assert found["log_loss_delta"] < 0.005
 
 
 def test_a_course_that_changed_is_followed() -> None:
