@@ -58,6 +58,7 @@ class AskedPool:
         self.cases = [each for each, _ in found]
         self.pool = Pool(frozenset(words(case.query)), [each for _, each in found], alike[1:, 1:])
         self.labels: Numbers = labels[1:]
+        self._alike: Numbers = alike[0, 1:]
         self._tools = case.tools
         self._recent = [each.tools[1:] for each in recent]
 
@@ -72,15 +73,22 @@ class AskedPool:
 
     def judged(self, policy: CasePolicy) -> JudgedRankings:
         """Return how right the policy, similarity and the usual course are."""
-        found = (
-            self.foreseen(policy.ranked(self.pool)),
-            self.foreseen(by_similarity(self.pool)),
-            usual(self._recent),
-        )
+        rankings = (policy.ranked(self.pool), by_similarity(self.pool))
+        found = (*(self.foreseen(each) for each in rankings), usual(self._recent))
         actual = self._tools[1:]
         alike = pairwise_similarities([actual, *(each.course for each in found)])[0, 1:]
-        equal = (each.likeliest == actual for each in found)
-        return JudgedRankings(*((float(a) + e) / 2 for a, e in zip(alike, equal, strict=True)))
+        right = [
+            (float(a) + (each.likeliest == actual)) / 2
+            for a, each in zip(alike, found, strict=True)
+        ]
+        by_policy, similar = (self._whole(each) for each in rankings)
+        return JudgedRankings(right[0], right[1], right[2], by_policy - similar)
+
+    def _whole(self, ranked: RankedPool) -> float:
+        """Return how right a ranking is on the whole course, the first call included."""
+        likeliest, course = ranked.foresees(self.pool)
+        equal = 2 * self.labels[likeliest] - self._alike[likeliest]
+        return float((self._alike[course] + equal) / 2)
 
 
 class PolicyLearner:

@@ -51,15 +51,15 @@ class DiscountedGain:
 
 
 class JudgedRankings(NamedTuple):
-    """How right each was for one run, 0 to 1: half how alike, half whether equal.
-
-    All are judged on the calls after the first.
-    """
+    """How right each was for one run: half how alike, half whether equal."""
 
     policy: float
+    """0 to 1, on the calls after the first, as the next two."""
     similarity: float
     usual: float
     """The usual course after the run's first tool, without any search."""
+    gain: float
+    """How much more right the policy was than similarity on the whole course, -1 to 1."""
 
 
 class Standing:
@@ -80,8 +80,10 @@ class Standing:
     def add(self, kind: str, judged: JudgedRankings) -> None:
         """Add a run of a workflow type."""
         self.runs += 1
-        self._sums = [REMEMBERED * old + new for old, new in zip(self._sums, judged, strict=True)]
-        self._gain.learn(judged.policy - judged.similarity)
+        self._sums = [
+            REMEMBERED * old + new for old, new in zip(self._sums, judged[:3], strict=True)
+        ]
+        self._gain.learn(judged.gain)
         of_kind = self._kinds.pop(kind, None) or [DiscountedGain(), DiscountedGain()]
         for gain, right in zip(of_kind, judged[:2], strict=True):
             gain.learn(right - judged.usual)
@@ -106,7 +108,10 @@ class Standing:
         return gain.weight < LEAST_OF_KIND or gain.lead >= 0.0
 
     def metrics(self) -> dict[str, Any]:
-        """Return the figures of a version: mean rightness of each, and the policy's gain."""
+        """Return the figures of a version: mean rightness of each, and the policy's gain.
+
+        The first three are of the calls after the first, the gain of whole courses.
+        """
         weight = self._gain.weight or 1.0
         policy, similarity, usual = (value / weight for value in self._sums)
         return {

@@ -78,7 +78,7 @@ def firsts(found: CaseContext) -> tuple[str, ...]:
 def standing(policy: float, similarity: float, usual: float) -> Standing:
     found = Standing()
     for _ in range(64):
-        found.add("order", JudgedRankings(policy, similarity, usual))
+        found.add("order", JudgedRankings(policy, similarity, usual, policy - similarity))
     return found
 
 

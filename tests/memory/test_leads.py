@@ -49,7 +49,7 @@ def test_what_was_learned_goes_on_to_the_bit() -> None:
     one, other = Standing(), Standing()
     for number in range(50):
         other = Standing(orjson.loads(orjson.dumps(other.to_json())))
-        judged = JudgedRankings(chance.random(), chance.random(), chance.random())
+        judged = JudgedRankings(*(chance.random() for _ in range(4)))
         one.add(f"kind {number % 3}", judged)
         other.add(f"kind {number % 3}", judged)
     assert orjson.dumps(other.to_json()) == orjson.dumps(one.to_json())
@@ -61,9 +61,9 @@ def test_cases_are_shown_while_their_gain_over_the_usual_course_is_clear(policy:
     useless, useful, equal = Standing(), Standing(), Standing()
     for number in range(64):
         right = chance.random()
-        useless.add("order", JudgedRankings(right, right, right + 0.02 * (number % 3)))
-        useful.add("order", JudgedRankings(right, right, right - 0.1))
-        equal.add("order", JudgedRankings(right, right, right))
+        useless.add("order", JudgedRankings(right, right, right + 0.02 * (number % 3), 0.0))
+        useful.add("order", JudgedRankings(right, right, right - 0.1, 0.0))
+        equal.add("order", JudgedRankings(right, right, right, 0.0))
         if number + 1 < LEAST_OF_KIND:
             assert useless.helps("order", policy=policy)
     assert not useless.helps("order", policy=policy)
