@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from psycopg import AsyncConnection
 
+from memory.store.conflicts import repeated
 from processing.state.rows import CONTEXT, context_of
 from replay.log.live_table import read_next_offsets, read_whole_table
 from sinks.postgres.progress import stored_offsets
@@ -134,16 +135,26 @@ async def carry_out(
         offsets = await send_control(services.kafka, part, services.operators_key)
     echo(f"purge {purge.id} is in all {len(offsets)} partitions of {EVENTS.name}")
     result = PurgeResult(purge.id, purge.at, epoch.number, offsets, {})
-    async with reading_postgres(services.postgres) as connection, connection.transaction():
-        await lock_tenants(connection, (), [purge.tenant])
-        # Without the offsets: a row that says that the sink is past them would be wrong.
-        result.rows = await erase(connection, purge)
+    async with reading_postgres(services.postgres) as connection:
+        result.rows = await _erase(connection, purge)
     result.seconds = round(time.monotonic() - begun, 3)
     echo(f"deleted {sum(result.rows.values()):,} rows in Postgres in {result.seconds:.1f} s")
     result.waiting = await wait_for_workers(services, epoch, offsets, echo, patience_s)
     if not result.waiting:
         await _history(services, epoch, purge, result, patience_s)
     return result
+
+
+async def _erase(connection: AsyncConnection[Any], purge: Purge) -> dict[str, int]:
+    """Delete what Postgres has; return rows by table. Begins again where a deadlock ended it."""
+
+    async def once() -> dict[str, int]:
+        async with connection.transaction():
+            await lock_tenants(connection, (), [purge.tenant])
+            # Without the offsets: a row that says that the sink is past them would be wrong.
+            return await erase(connection, purge)
+
+    return await repeated(once)
 
 
 async def _history(

@@ -54,6 +54,7 @@ ALL = [
     "0016_unnamed_writers",
     "0017_merged_insights",
     "0018_unused_columns",
+    "0019_rights",
 ]
 
 OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])

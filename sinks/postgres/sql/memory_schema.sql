@@ -147,6 +147,7 @@ GRANT SELECT, DELETE ON episodic_events, episodes, episode_outbox, memory_retrie
     memory_profiles, memory_policies, threshold_history, notices, context_watch,
     trace_dictionaries TO headstart_sink;
 GRANT UPDATE (trace, trace_ids, trace_types, trace_others) ON episodes TO headstart_sink;
+GRANT UPDATE (noted) ON episode_outbox TO headstart_sink;  -- SKIP LOCKED needs it
 DO $$ BEGIN
     IF to_regclass('episode_vectors') IS NOT NULL THEN
         GRANT SELECT, DELETE ON episode_vectors TO headstart_sink;

@@ -161,8 +161,14 @@ WHERE r.tenant = %(tenant)s AND (%(whole)s OR r.id IN (
 ))
 
 -- name: episode_outbox
-DELETE FROM episode_outbox
-WHERE tenant = %(tenant)s AND (%(whole)s OR workflow_id IN (SELECT workflow_id FROM purged_runs))
+-- Rows that are locked were taken by a worker that waits for the tenant: waiting for it would be a
+-- deadlock. It has no need to: the worker reads what was purged before it assembles their runs.
+DELETE FROM episode_outbox WHERE tenant = %(tenant)s AND ctid = ANY (ARRAY(
+    SELECT ctid FROM episode_outbox
+    WHERE tenant = %(tenant)s
+        AND (%(whole)s OR workflow_id IN (SELECT workflow_id FROM purged_runs))
+    FOR UPDATE SKIP LOCKED
+))
 
 -- name: assemble_again
 -- What later events, or other users' events, have left of the runs; and runs for which a purged one
