@@ -255,3 +255,22 @@ def test_the_indexes_of_sources_000_and_001_exist(migrated: str) -> None:
         "idx_episodic_rare_type_time",
         "idx_episodic_timestamp",
     }
+
+
+def test_rights_of_earlier_versions_to_change_the_audit_are_taken_away(database: str) -> None:
+    *earlier, _rights = read_migrations()
+    assert earlier[-1].version == 18
+    asyncio.run(migrate(database, earlier))
+    ask = """SELECT array_agg(kind || ' ' || name ORDER BY kind, name) FROM
+        unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS kind,
+        unnest(ARRAY['memory_audit', 'memory_purges']) AS name
+        WHERE has_table_privilege('headstart_worker', name, kind)"""
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON memory_audit, memory_purges"
+            " TO headstart_worker"
+        )
+        asyncio.run(migrate(database))
+        assert owner.execute(ask).fetchone() == (
+            ["INSERT memory_audit", "SELECT memory_audit", "SELECT memory_purges"],
+        )

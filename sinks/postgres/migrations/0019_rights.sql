@@ -4,4 +4,9 @@ DO $$ BEGIN
         -- A purge passes over rows of the outbox that a worker has locked.
         GRANT UPDATE (noted) ON episode_outbox TO headstart_sink;
     END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'headstart_worker') THEN
+        -- It could have erased the audit, and the marks that keep late events out.
+        REVOKE UPDATE, DELETE ON memory_audit FROM headstart_worker;
+        REVOKE INSERT, UPDATE, DELETE ON memory_purges FROM headstart_worker;
+    END IF;
 END $$;

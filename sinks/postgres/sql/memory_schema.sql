@@ -103,8 +103,10 @@ GRANT INSERT ON episode_outbox TO headstart_sink;
 GRANT SELECT, INSERT, UPDATE ON sink_offsets TO headstart_sink;
 GRANT SELECT, INSERT, UPDATE, DELETE ON notices, context_watch TO headstart_sink;
 GRANT SELECT, DELETE ON episodic_events TO headstart_worker;
-GRANT SELECT, INSERT, UPDATE, DELETE ON episodes, episode_outbox, memory_models, memory_purges,
-    memory_policies, memory_profiles, memory_retrievals, memory_audit TO headstart_worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON episodes, episode_outbox, memory_models, memory_policies,
+    memory_profiles, memory_retrievals TO headstart_worker;
+GRANT SELECT, INSERT ON memory_audit TO headstart_worker;  -- it adds to the audit, never changes it
+GRANT SELECT ON memory_purges TO headstart_worker;
 GRANT SELECT ON episodic_events, threshold_history, notices, episodes, memory_models,
     memory_profiles, memory_policies TO headstart_reader;
 GRANT SELECT, INSERT ON memory_retrievals TO headstart_reader;
