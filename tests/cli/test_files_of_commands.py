@@ -70,7 +70,7 @@ ROLES: dict[tuple[str, str], str] = {
     ("memory graph", "html"): "output",
 }
 """What a parameter is: `kept` is written and read again, `folder` holds outputs."""
-NO_FILES = {"data", "spool", "json", "form"}
+NO_FILES = {"data", "spool", "json", "form", "text"}
 """Directories of state, which no command replaces; and what only speaks of files."""
 FILE_WORDS = re.compile(r"\bfiles?\b|stdin|stdout|standard")
 
