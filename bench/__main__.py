@@ -55,8 +55,8 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "rows": (int, "queries: rows of the table"),
     "part": (
         str,
-        "memory: only `storing` or `retrieval`; purge: only `crossing`, `erasure`, `storage` or "
-        "`indexes`",
+        "memory: only `storing` or `retrieval`; purge: only `crossing`, `erasure`, "
+        "`packed_erasure`, `storage` or `indexes`",
     ),
     "operations": (int, "purge: how many are interleaved"),
     "data": (Path, "history: directory kept from run to run"),

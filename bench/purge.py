@@ -4,7 +4,8 @@
 runs, queries and contexts are equal, through every read path and over connections that both share.
 
 `purge_100000_s`, `canary_bytes`: seconds to erase a user of 100,000 cases from the database, and
-bytes of the user's text that its rows hold afterwards.
+bytes of the user's text that its rows hold afterwards; `purge_packed_100000_s`,
+`packed_canary_bytes`: the same of cases whose events are packed.
 
 `storage_packed_ratio`, `storage_merged_ratio`: bytes on disk of events, episodes and vectors, as
 multiples of the events' JSON, of a workload with repetition.
@@ -27,7 +28,7 @@ from bench.support.index_rebuilding import measure_rebuilding
 from bench.support.interleaving import interleave
 from bench.support.measuring import echo
 from bench.support.merged_storage import measure_merging
-from bench.support.purge_measuring import measure_purge
+from bench.support.purge_measuring import measure_packed_purge, measure_purge
 from deploy.local import Stack, StackConfig
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
@@ -48,6 +49,7 @@ async def _crossing(dsn: str, operations: int) -> dict[str, Any]:
 PARTS: Final[dict[str, Callable[[str, int], Awaitable[dict[str, Any]]]]] = {
     "crossing": _crossing,
     "erasure": lambda dsn, _operations: measure_purge(dsn),
+    "packed_erasure": lambda dsn, _operations: measure_packed_purge(dsn),
     "storage": lambda dsn, _operations: measure_merging(dsn),
     "indexes": lambda dsn, _operations: measure_rebuilding(dsn),
 }

@@ -1,4 +1,6 @@
-"""Measures a purge: how long it takes for many cases, and how many bytes of a text it leaves.
+"""Measures purges: how long they take for many cases, and how many bytes of a text they leave.
+
+Of cases whose events have rows, and of cases whose events are packed, as those of over a week are.
 
 The database only. Deleting a row touches no index, so the vectors have none here: what an HNSW
 index costs afterwards is that of `headstart memory purge --vacuum`.
@@ -11,8 +13,10 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection, sql
 
+from replay.purge.run import look_up_stored
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
+from sinks.postgres.packing.sweep import PackSweep
 from sinks.postgres.purges import erase
 from sinks.postgres.tenant_locks import lock_tenants
 from topics.control.messages import Purge
@@ -24,6 +28,7 @@ OTHERS: Final = 5
 TENANT: Final = "bench-purge"
 CANARY: Final = "canary-1c0ffee2"
 _AT: Final = 1_790_000_000_000
+_MONTH_MS: Final = 30 * 86_400_000
 _EVENTS: Final = """
     INSERT INTO episodic_events (id, tenant, event_type, workflow_type, workflow_id, user_id,
         timestamp, tool_id, data)
@@ -67,15 +72,10 @@ async def measure_purge(dsn: str, cases: int = CASES) -> dict[str, float]:
     """
     await migrate(dsn)
     async with await connect_postgres(dsn) as connection:
-        await _fill(connection, cases)
+        await _fill(connection, cases, _AT)
         others = await _others(connection)
         assert await canary_bytes(connection), "the text is there before"
-        purge = Purge("bench", _AT + 60_000, TENANT, "purged")
-        begun = time.perf_counter()
-        async with connection.transaction():
-            await lock_tenants(connection, (), [TENANT])
-            counts = await erase(connection, purge)
-        took = time.perf_counter() - begun
+        took, counts = await _purge(connection, _of_user(_AT))
         assert counts["episodes"] == cases, counts
         return {
             "purge_100000_s": round(took, 3),
@@ -84,6 +84,47 @@ async def measure_purge(dsn: str, cases: int = CASES) -> dict[str, float]:
             "canary_bytes": await canary_bytes(connection),
             "others_changed": abs(await _others(connection) - others),
         }
+
+
+async def measure_packed_purge(dsn: str, cases: int = CASES) -> dict[str, float]:
+    """Purge a user of `cases` packed cases in an empty database; return the figures.
+
+    `purge_packed_100000_s`: as `purge_100000_s`; `preview_packed_s`: seconds of `--dry-run`'s
+    questions before it; `packed_canary_bytes`: bytes of the user's text in all rows afterwards.
+    """
+    await migrate(dsn)
+    async with await connect_postgres(dsn) as connection:
+        at = int(time.time() * 1000) - _MONTH_MS
+        await _fill(connection, cases, at)
+        sweep = PackSweep(0.0)
+        while await sweep.step(connection):
+            pass
+        await connection.execute("VACUUM ANALYZE")
+        begun = time.perf_counter()
+        _purge_of, events, episodes = await look_up_stored(connection, _of_user(at))
+        looked = time.perf_counter() - begun
+        took, counts = await _purge(connection, _of_user(at))
+        assert counts["episodes"] == episodes == cases, counts
+        assert counts["episodic_events"] == events == cases * EVENTS_OF_A_RUN, counts
+        return {
+            "purge_packed_100000_s": round(took, 3),
+            "preview_packed_s": round(looked, 3),
+            "packed_runs": sweep.runs,
+            "packed_canary_bytes": await canary_bytes(connection),
+        }
+
+
+def _of_user(at: int) -> Purge:
+    return Purge("bench", at + 60_000, TENANT, "purged")
+
+
+async def _purge(connection: AsyncConnection[Any], purge: Purge) -> tuple[float, dict[str, int]]:
+    """Carry out the purge; return its seconds, and rows by table."""
+    begun = time.perf_counter()
+    async with connection.transaction():
+        await lock_tenants(connection, (), [TENANT])
+        counts = await erase(connection, purge)
+    return time.perf_counter() - begun, counts
 
 
 async def canary_bytes(connection: AsyncConnection[Any], text: str = CANARY) -> int:
@@ -103,9 +144,9 @@ async def canary_bytes(connection: AsyncConnection[Any], text: str = CANARY) -> 
     return total
 
 
-async def _fill(connection: AsyncConnection[Any], cases: int) -> None:
+async def _fill(connection: AsyncConnection[Any], cases: int, at: int) -> None:
     given = {
-        "tenant": TENANT, "others": OTHERS, "at": _AT, "canary": CANARY, "steps": EVENTS_OF_A_RUN,
+        "tenant": TENANT, "others": OTHERS, "at": at, "canary": CANARY, "steps": EVENTS_OF_A_RUN,
         "count": cases * OTHERS // (OTHERS - 1),
     }  # fmt: skip
     await connection.execute("DROP INDEX IF EXISTS episode_vectors_hnsw")

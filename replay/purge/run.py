@@ -18,6 +18,7 @@ from psycopg import AsyncConnection
 from memory.store.conflicts import repeated
 from processing.state.rows import CONTEXT, context_of
 from replay.log.live_table import read_next_offsets, read_whole_table
+from sinks.postgres.packed_purges import count_packed
 from sinks.postgres.progress import stored_offsets
 from sinks.postgres.purges import (
     erase,
@@ -25,7 +26,6 @@ from sinks.postgres.purges import (
     open_runs,
     preview_purge,
     require_rights_to_erase,
-    unpack_subject,
 )
 from sinks.postgres.reading import reading_postgres
 from sinks.postgres.tenant_locks import lock_tenants
@@ -106,16 +106,16 @@ async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, P
 async def look_up_stored(connection: AsyncConnection[Any], purge: Purge) -> tuple[Purge, int, int]:
     """Return the purge, with the runs that it needs, and how many events and episodes it covers.
 
-    In a transaction that is rolled back, so that packed events are counted and stay packed.
+    Packed events are counted where they are, and stay packed.
     """
-    async with connection.transaction(force_rollback=True):
-        await lock_tenants(connection, [purge.tenant])
-        await unpack_subject(connection, purge)
+    async with connection.transaction():
+        packed = await count_packed(connection, purge)
         runs: Sequence[str] = ()
         if purge.user_id is not None:
-            runs = await open_runs(connection, purge.tenant, purge.user_id)
+            runs = await open_runs(connection, purge.tenant, purge.user_id, packed)
         purge = msgspec.structs.replace(purge, runs=tuple(runs))
-        return purge, *await preview_purge(connection, purge)
+        events, episodes = await preview_purge(connection, purge)
+    return purge, events + packed.events + sum(packed.unnamed[run] for run in runs), episodes
 
 
 async def carry_out(

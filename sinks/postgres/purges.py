@@ -13,9 +13,10 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from headstart.keys import context_part
+from sinks.postgres.packed_purges import PackedCounts, unpack_subject
 from sinks.postgres.packing.reading import PackedRun, TraceReader
 from sinks.postgres.packing.trace_format import TraceDamaged
-from sinks.postgres.packing.writing import RunKey, unpack_runs
+from sinks.postgres.packing.writing import RunKey
 from sinks.postgres.statements import load_statements
 from topics.control.messages import Purge
 from topics.control.purges import (
@@ -90,32 +91,20 @@ def _stored(row: Sequence[Any]) -> StoredPurge:
     return StoredPurge(purge, epoch, {int(key): offset for key, offset in offsets.items()}, rows)
 
 
-async def unpack_subject(
-    connection: AsyncConnection[Any], purge: Purge, types: Sequence[str] | None = None
-) -> list[RunKey]:
-    """Store packed events of the subject's runs as rows again, in the caller's transaction.
-
-    Events of others in these runs stay so. Traces that cannot be read are dropped, because erasure
-    goes first; returns their runs, whose episodes must go too. Those of a whole tenant go with
-    their episodes. `types`: only these workflow types.
-    """
-    damaged = list[RunKey]()
-    if not purge.whole_tenant:
-        subject = {name: getattr(purge, name) for name in SUBJECTS}
-        await unpack_runs(
-            connection, purge.tenant, **subject, runs=purge.runs, types=types, damaged=damaged
-        )
-    return damaged
-
-
 async def require_rights_to_erase(connection: AsyncConnection[Any]) -> None:
     """Raise `InsufficientPrivilege` if the role may not delete all that a purge covers."""
     await connection.execute(_SQL["need_rights"])
 
 
-async def open_runs(connection: AsyncConnection[Any], tenant: str, user_id: str) -> list[str]:
-    """Return the workflow ids of a user's runs that have events without a user id."""
-    wanted = {"tenant": tenant, "user_id": user_id}
+async def open_runs(
+    connection: AsyncConnection[Any], tenant: str, user_id: str, packed: PackedCounts | None = None
+) -> list[str]:
+    """Return the workflow ids of a user's runs that have events without a user id.
+
+    `packed`: what is packed of the user; without it, only events that have rows are looked at.
+    """
+    named, unnamed = ([], []) if packed is None else (sorted(packed.named), sorted(packed.open))
+    wanted = {"tenant": tenant, "user_id": user_id, "named": named, "unnamed": unnamed}
     rows = await (await connection.execute(_SQL["open_runs"], wanted)).fetchall()
     return [row[0] for row in rows]
 
@@ -191,10 +180,10 @@ async def erase(
     `epoch`, `offsets`: where the control record is.
     """
     given = _parameters(purge, since=purge.at if known else -1, types=types)
-    damaged = await unpack_subject(connection, purge, types)
+    packed = await unpack_subject(connection, purge, types, given["since"])
     await connection.execute(_SQL["create_lists"])
-    await _note_damaged(connection, damaged)
-    counts: dict[str, int] = {}
+    await _note_packed(connection, packed.runs)
+    counts = {"episodic_events": packed.events}
     vectors = await (await connection.execute(_SQL["has_vectors"])).fetchone()
     for name in _ALWAYS if known else (*_ALWAYS, *_ONCE):
         if (name == "episode_vectors" and not (vectors and vectors[0])) or (
@@ -211,11 +200,11 @@ async def erase(
     return {table: count for table, count in counts.items() if count}
 
 
-async def _note_damaged(connection: AsyncConnection[Any], damaged: Sequence[RunKey]) -> None:
-    if damaged:
-        _tenants, ids, types = zip(*damaged, strict=True)
+async def _note_packed(connection: AsyncConnection[Any], runs: Sequence[RunKey]) -> None:
+    if runs:
+        _tenants, ids, types = zip(*runs, strict=True)
         given = {"workflow_ids": list(ids), "workflow_types": list(types)}
-        await connection.execute(_SQL["note_damaged"], given)
+        await connection.execute(_SQL["note_packed"], given)
 
 
 async def erase_history(connection: AsyncConnection[Any], purge: Purge) -> dict[str, int]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bench.support.purge_measuring import measure_purge
+from bench.support.purge_measuring import measure_packed_purge, measure_purge
 
 
 @pytest.mark.integration
@@ -15,3 +15,10 @@ def test_a_small_purge_is_complete_and_leaves_the_others(database: str) -> None:
     assert found["purged_rows"] == 400 * (4 + 1 + 1) + 49
     assert (found["canary_bytes"], found["others_changed"]) == (0, 0)
     assert found["purge_100000_s"] > 0
+
+
+@pytest.mark.integration
+def test_packed_cases_are_purged_as_completely(database: str) -> None:
+    found = asyncio.run(measure_packed_purge(database, 400))
+    assert (found["packed_runs"], found["packed_canary_bytes"]) == (500, 0)
+    assert min(found["purge_packed_100000_s"], found["preview_packed_s"]) > 0

@@ -32,7 +32,8 @@ from sinks.postgres.encryption.administration import (
     shred,
 )
 from sinks.postgres.encryption.master_keys import VARIABLE, EncryptionKeyMissing
-from sinks.postgres.packing.writing import train_for, unpack_runs
+from sinks.postgres.packing.unpacking import unpack_runs
+from sinks.postgres.packing.writing import train_for
 from sinks.postgres.queries import events_of_workflow
 from tests.memory.complaints.purging import found_in, of_user, purged
 from tests.memory.episode_targets import target_at

@@ -14,7 +14,8 @@ from sinks.connections import connect_postgres
 from sinks.postgres.archive import archived_count, archived_events, span
 from sinks.postgres.packing import writing
 from sinks.postgres.packing.trace_format import TraceDamaged
-from sinks.postgres.packing.writing import START, PackedBatch, pack_next, train_for, unpack_runs
+from sinks.postgres.packing.unpacking import unpack_runs
+from sinks.postgres.packing.writing import START, PackedBatch, pack_next, train_for
 from sinks.postgres.queries import (
     EventPlace,
     count_events,

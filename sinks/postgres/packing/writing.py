@@ -1,4 +1,4 @@
-"""Packs cold runs, and unpacks them: each call is one transaction, or a part of the caller's.
+"""Packs cold runs: each call is one transaction.
 
 The trace is stored and exactly the rows in it are deleted together, so an event is in one place at
 every moment. Rows that are stored meanwhile stay, and join the trace at the next pack.
@@ -121,45 +121,6 @@ async def train_for(
     return made
 
 
-async def unpack_runs(
-    connection: AsyncConnection[Any],
-    tenant: str,
-    *,
-    user_id: str | None = None,
-    session_id: str | None = None,
-    workflow_id: str | None = None,
-    runs: Sequence[str] = (),
-    types: Sequence[str] | None = None,
-    damaged: list[RunKey] | None = None,
-) -> int:
-    """Store the packed events of some runs as rows again; return the number of runs.
-
-    Of runs in which the user or session has an event; of all runs of the tenant if none is given.
-    Before events are deleted one by one, as a purge does. In the caller's transaction.
-    `runs`: workflow ids of further runs, beside those of a user. `types`: only these workflow
-    types. `damaged`: gets the runs whose traces cannot be read, and these traces are forgotten;
-    without it, `TraceDamaged` is raised.
-    """
-    which = {
-        "tenant": tenant, "user_id": user_id, "session_id": session_id, "workflow_id": workflow_id,
-        "runs": list(runs), "types": None if types is None else list(types),
-    }  # fmt: skip
-    rows = await (await connection.execute(SQL["packed_with"], which)).fetchall()
-    found = [PackedRun(*row) for row in rows]
-    reader = TraceReader(connection)
-    for run in found:
-        try:
-            events = await reader.of_run(run)
-        except TraceDamaged:
-            if damaged is None:
-                raise
-            damaged.append(_key(run))
-            continue
-        await connection.execute(SQL["insert_rows"], _columns(run, events))
-    await connection.execute(SQL["forget_traces"], _keys([_key(run) for run in found]))
-    return len(found)
-
-
 async def _candidates(
     connection: AsyncConnection[Any],
     after: RunKey,
@@ -188,17 +149,17 @@ async def _open(
 ) -> tuple[list[_Opened], RunKey]:
     """Lock runs and read their rows; return them, and the last one that was looked at."""
     rows = await (
-        await connection.execute(SQL["lock_runs"], _keys(found) | {"cold_s": cold_s})
+        await connection.execute(SQL["lock_runs"], run_keys(found) | {"cold_s": cold_s})
     ).fetchall()
     runs = [PackedRun(*row) for row in rows]
     opened, last, size = list[_Opened](), found[-1], 0
     if not runs:
         return opened, last
-    async for number, events, exact in _rows(connection, [_key(run) for run in runs]):
+    async for number, events, exact in _rows(connection, [run_key(run) for run in runs]):
         own = _size(events)
         size += own
         if size > MOST_BYTES and opened:
-            return opened, _key(opened[-1].run)
+            return opened, run_key(opened[-1].run)
         if exact and own <= MOST_BYTES:
             opened.append(_Opened(runs[number], events))
     return opened, last
@@ -212,7 +173,7 @@ async def _rows(
     place: int | None = None
     events: list[PackedEvent] = []
     whole = True
-    wanted = _keys(keys) | {"numbers": list(range(len(keys)))}
+    wanted = run_keys(keys) | {"numbers": list(range(len(keys)))}
     async with connection.cursor() as cursor:
         async for number, exact, *columns in cursor.stream(SQL["rows_of_runs"], wanted, size=500):
             if number != place:
@@ -265,7 +226,7 @@ def _others(run: PackedRun, events: Iterable[PackedEvent]) -> list[str]:
 
 
 async def _replace(connection: AsyncConnection[Any], made: Sequence[_Made]) -> None:
-    given = _keys([_key(each.run) for each in made]) | {
+    given = run_keys([run_key(each.run) for each in made]) | {
         "traces": [each.trace.frame for each in made],
         "ids": [_array(each.trace.ids) for each in made],
         "types": [_array(each.trace.types) for each in made],
@@ -292,11 +253,13 @@ def _size(events: Sequence[PackedEvent]) -> int:
     return sum(len(event.data) + len(event.extra or "") for event in events)
 
 
-def _key(run: PackedRun) -> RunKey:
+def run_key(run: PackedRun) -> RunKey:
+    """Return the key of a run."""
     return run.tenant, run.workflow_id, run.workflow_type
 
 
-def _keys(keys: Sequence[RunKey]) -> dict[str, Any]:
+def run_keys(keys: Sequence[RunKey]) -> dict[str, Any]:
+    """Return keys of runs as parameters of a statement: three lists of one length."""
     return {
         "tenants": [key[0] for key in keys],
         "workflow_ids": [key[1] for key in keys],
@@ -308,19 +271,3 @@ def _array(values: Sequence[str]) -> str:
     """Return a text array as Postgres reads it."""
     quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
     return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
-
-
-def _columns(run: PackedRun, events: Sequence[PackedEvent]) -> dict[str, Any]:
-    return {
-        "tenant": run.tenant, "workflow_id": run.workflow_id, "workflow_type": run.workflow_type,
-        "ids": [each.id for each in events], "event_types": [each.event_type for each in events],
-        "task_ids": [each.task_id for each in events],
-        "user_ids": [each.user_id for each in events],
-        "agent_ids": [each.agent_id for each in events],
-        "session_ids": [each.session_id for each in events],
-        "ats": [each.timestamp for each in events],
-        "tool_ids": [each.tool_id for each in events],
-        "successes": [each.success for each in events],
-        "confidences": [each.confidence for each in events],
-        "datas": [each.data for each in events], "extras": [each.extra for each in events],
-    }  # fmt: skip

@@ -29,13 +29,20 @@ SELECT EXISTS (
 )
 
 -- name: open_runs
--- Runs of a user some of whose events name no user.
-SELECT DISTINCT workflow_id FROM episodic_events
-WHERE tenant = %(tenant)s AND user_id IS NULL AND workflow_id IN (
+-- Runs of a user some of whose events name no user. `named`, `unnamed`: runs with packed events of the
+-- user, and with packed events of none.
+WITH own AS (
     SELECT workflow_id FROM episodic_events WHERE tenant = %(tenant)s AND user_id = %(user_id)s
     UNION
     SELECT workflow_id FROM episodes WHERE tenant = %(tenant)s AND user_id = %(user_id)s
+    UNION
+    SELECT unnest(%(named)s::text[])
 )
+SELECT workflow_id FROM episodic_events
+WHERE tenant = %(tenant)s AND user_id IS NULL AND workflow_id IN (SELECT workflow_id FROM own)
+UNION
+SELECT workflow_id FROM unnest(%(unnamed)s::text[]) AS packed (workflow_id)
+WHERE workflow_id IN (SELECT workflow_id FROM own)
 ORDER BY workflow_id
 
 -- name: types
@@ -81,8 +88,8 @@ CREATE TEMP TABLE IF NOT EXISTS purged_episodes (id bigint, workflow_id text, me
 DELETE FROM purged_runs;
 DELETE FROM purged_episodes
 
--- name: note_damaged
--- Runs whose packed events could not be read: their episodes were made of them, and go.
+-- name: note_packed
+-- Runs whose packed events go as a whole, or could not be read: their episodes go with them.
 INSERT INTO purged_runs SELECT * FROM unnest(%(workflow_types)s::text[], %(workflow_ids)s::text[])
 
 -- name: episodic_events

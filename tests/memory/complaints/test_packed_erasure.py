@@ -12,6 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from replay.purge.run import look_up_stored
 from sinks.connections import connect_postgres
+from sinks.postgres.packing import unpacking
 from sinks.postgres.packing.writing import train_for
 from sinks.postgres.purges import remaining_rows
 from tests.memory.complaints.purging import (
@@ -187,6 +188,44 @@ def test_a_preview_counts_packed_events_and_changes_nothing(migrated: str) -> No
     assert look_up(migrated, of_user()) == ((), 6 + 2, 3)
     assert dump(migrated) == before, "the runs are still packed"
     assert rows(migrated, EVENTS) == []
+
+
+@pytest.mark.parametrize("how", ["command", "sink"])
+def test_runs_of_which_nothing_stays_are_not_unpacked(
+    migrated: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Events of several sessions and of no user too; only a run with another's events is."""
+    two = [
+        each | {"id": str(uuid4()), "session_id": f"s{place}"}
+        for place, each in enumerate(user_run("acme", "u1", "two-sessions", CANARY))
+    ]
+    log = packed_log(migrated, *everybody(), *two, *shared("u1", None, name="open"))
+    purge = of_user(runs=("open",))
+    monkeypatch.setattr(unpacking, "SQL", {**unpacking.SQL, "insert_rows": b"SELECT 1 / 0"})
+    assert look_up(migrated, of_user()) == (("open",), 6 + 2 + 4, 5)
+    if how == "command":
+        assert purged(migrated, purge)["episodic_events"] == 6 + 2 + 4
+    else:
+        log.write(purge)
+        asyncio.run(log.store(migrated))
+    assert holding(migrated) == []
+    assert left_of(migrated, purge) == {}
+
+
+def test_packed_events_that_name_no_user_stay_where_the_run_is_not_named(migrated: str) -> None:
+    given = shared("u1", None)
+    packed_log(migrated, *given)
+    assert purged(migrated, of_user())["episodic_events"] == 2
+    assert ids_in(migrated) == {each["id"] for each in given if each.get("user_id") is None}
+
+
+def test_packed_events_after_a_purge_stay(migrated: str) -> None:
+    after = [each | {"id": str(uuid4())} for each in
+             user_run("acme", "u1", "both", "hello", timestamp=LATER + 1)]  # fmt: skip
+    packed_log(migrated, *user_run("acme", "u1", "both", CANARY), *after)
+    assert look_up(migrated, of_user())[1] == 2
+    assert purged(migrated, of_user())["episodic_events"] == 2
+    assert ids_in(migrated) == {each["id"] for each in after}
 
 
 @pytest.mark.parametrize("how", ["command", "sink"])

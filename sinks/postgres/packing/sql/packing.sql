@@ -109,7 +109,7 @@ FROM unnest(
 ON CONFLICT (timestamp, tenant, id) DO NOTHING
 
 -- name: packed_with
--- Packed runs with events of a user, session or workflow, locked. With a user: also those whose id is
+-- Packed runs with events of a user, session or workflow. With a user: also those whose id is
 -- among `runs`, or is that of a run with events of the user, because a purge looks there for events
 -- that name no user.
 SELECT tenant, workflow_id, workflow_type, user_id, session_id, trace, trace_ids::text[]
@@ -127,7 +127,6 @@ WHERE tenant = %(tenant)s AND trace IS NOT NULL
     AND (%(workflow_id)s::text IS NULL OR workflow_id = %(workflow_id)s)
     AND (%(types)s::text[] IS NULL OR workflow_type = ANY (%(types)s::text[]))
 ORDER BY workflow_id, workflow_type
-FOR NO KEY UPDATE
 
 -- name: traces_of_runs
 -- The traces of runs, whatever their workflow type.
