@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from processing.state.tombstones import MARKER_RETENTION_S
 from replay.purge.run import PurgeServices, not_passed, worker_offsets
 from sinks.postgres.purges import StoredPurge, purge_counts, read_purges, remaining_rows
 from sinks.postgres.reading import reading_postgres
@@ -121,7 +122,13 @@ def remains(
         if holding:
             until = _until(at, settings.get(topic.name, {}))
             found.append(Remainder(topic.name, _WHAT[topic.name], until, holding))
-    return found + _ELSEWHERE
+    marks = Remainder(
+        f"Redis, {THRESHOLDS.name}, {CHANGELOG.name}",
+        "paths of deleted contexts, as names of deletion marks, which the threshold worker deletes "
+        "half an hour after it has applied the purge; the topics' bytes go with compaction",
+        at + round(MARKER_RETENTION_S * 1000),
+    )
+    return [*found, marks, *_ELSEWHERE]
 
 
 def _until(at: int, settings: Mapping[str, str]) -> int | None:
@@ -137,10 +144,6 @@ _WHAT = {
     NOTICES.name: "paths of contexts with the subject in them, if there were notices",
 }
 _ELSEWHERE = [
-    Remainder(
-        f"{THRESHOLDS.name}, {CHANGELOG.name}",
-        "paths of deleted contexts, as keys of deletion marks; their values go with compaction",
-    ),
     Remainder(
         "thresholds of contexts that several users share",
         "what the subject taught them, as counts and weights; `headstart rebuild` learns them "
