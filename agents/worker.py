@@ -207,6 +207,8 @@ async def _until_ready(
                 await _require_time(name, config)
                 if not epoch.volatile:  # the embedded broker keeps members that have ended
                     await _require_own_name(name, config, health)
+                    if await read_epoch(config.kafka) != epoch:  # all that may have taken minutes
+                        continue
                 return epoch, partitions
             except _WAITED_FOR as error:
                 delay = delay_s(AT_START_S, attempt)

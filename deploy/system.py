@@ -150,7 +150,10 @@ class System:
             return self._prepared()
         except LogInRecreation as error:
             if self._with_workers:
-                raise
+                raise RuntimeError(
+                    f"{error}. Without a broker of your own, start `headstart up --no-workers`, "
+                    "and run it in another terminal"
+                ) from error
             self._echo(str(error))
             return None
 

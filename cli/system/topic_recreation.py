@@ -57,13 +57,11 @@ def recreate_topics(settings: Settings, folder: str) -> RecreatedLog:
     from importlib.metadata import version
 
     from cli.system.topic_deletion import require_no_workers
-    from replay.recreation.run import GROUPS, RecreationTarget, recreate_log
-    from topics.catalogue import SPANS_GROUP
+    from replay.recreation.run import RecreationTarget, recreate_log
 
     require_no_workers(settings)
-    groups = (*GROUPS, SPANS_GROUP) if settings.spans_topic else GROUPS
     target = RecreationTarget(
-        settings.kafka, settings.postgres, settings.redis, version("headstart-service"), groups
+        settings.kafka, settings.postgres, settings.redis, version("headstart-service")
     )
     return asyncio.run(recreate_log(target, Path(folder), echo))
 

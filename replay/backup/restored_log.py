@@ -84,6 +84,11 @@ async def require_empty_log(kafka: str) -> None:
             raise LogNotEmpty(name)
 
 
+def unlearned_row(epoch: Epoch) -> bytes:
+    """Return the own row of a partition in which nothing was learned."""
+    return encode_partition(TaskStateRow(), epoch.number, -1)
+
+
 class RestoredLog:
     """The log that a backup is restored to."""
 
@@ -138,7 +143,11 @@ class RestoredLog:
 
         Every partition gets its own row: no worker then looks for rows of before the backup.
         """
-        own = {number: self._nothing(number) for number in range(self._epoch.partitions)}
+        nothing = unlearned_row(self._epoch)
+        own = {
+            number: SavedRecord(number, -1, None, PARTITION_KEY, nothing)
+            for number in range(self._epoch.partitions)
+        }
         contexts = 0
         async with producing(self._kafka) as producer:
             batch, size = list[SavedRecord](), 0
@@ -157,10 +166,6 @@ class RestoredLog:
             await send_saved(producer, CHANGELOG.name, batch)
             await send_saved(producer, CHANGELOG.name, own.values())
         return contexts
-
-    def _nothing(self, partition: int) -> SavedRecord:
-        row = encode_partition(TaskStateRow(), self._epoch.number, -1)
-        return SavedRecord(partition, -1, None, PARTITION_KEY, row)
 
     def _rows(self) -> Iterable[tuple[int, bytes, bytes]]:
         for file in self._manifest.of_kind("rows"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,11 @@ from typing import Final
 import msgspec
 
 from headstart.events.schema import new_id
-from processing.state.rows import with_version
+from processing.state.rows import PARTITION_KEY, with_version
 from replay.backup.check import check_backup
 from replay.backup.folder import require_new
 from replay.backup.manifest import Manifest, UnusableBackup, read_manifest
-from replay.backup.restored_log import RestoredLog
+from replay.backup.restored_log import RestoredLog, unlearned_row
 from replay.backup.saved_records import read_saved_records, read_saved_rows
 from replay.log.live_table import Rows, read_whole_table
 from replay.recreation.held_producers import (
@@ -33,7 +33,7 @@ from replay.recreation.held_producers import (
     require_same_ends,
 )
 from replay.recreation.saved_log import RECREATED, save_log, saved_topics
-from sinks.connections import connect_postgres
+from sinks.connections import connect_postgres, reporting_lost_connections
 from sinks.epochs import known_epochs, remember_epoch
 from sinks.postgres.progress import advance_offsets, lock_recreation
 from topics.catalogue import (
@@ -43,6 +43,7 @@ from topics.catalogue import (
     EVENTS,
     HISTORY_GROUP,
     PREDICTIONS_GROUP,
+    SPANS_GROUP,
     THRESHOLDS,
     THRESHOLDS_GROUP,
 )
@@ -52,6 +53,8 @@ from topics.kafka.topic_copies import create_copies
 
 GROUPS: Final = (THRESHOLDS_GROUP, EPISODES_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP)
 """The consumer groups whose offsets are of the log; they are deleted with it."""
+WRITING: Final = (*GROUPS, SPANS_GROUP)
+"""Groups whose workers must not run."""
 _SAVED: Final = {EVENTS.name: "events", THRESHOLDS.name: "steps", DECISIONS.name: "decisions"}
 """Kinds of the saved records, by topic."""
 
@@ -85,7 +88,7 @@ class NotWrittenAlike(RuntimeError):
 
 @dataclass(frozen=True)
 class RecreationTarget:
-    """The system whose log is recreated. `groups`: whose workers must not run.
+    """The system whose log is recreated.
 
     `release`: version of Headstart. `hold_s`: how long producers get to notice it.
     """
@@ -94,7 +97,6 @@ class RecreationTarget:
     postgres: str
     redis: str
     release: str
-    groups: Sequence[str] = GROUPS
     hold_s: float = HOLD_S
 
 
@@ -119,12 +121,12 @@ async def recreate_log(
     `OpenTransactions`, `CannotWrite`, `UnusableBackup`, `NotWrittenAlike` and the errors of the
     services.
     """
-    async with _alone(target.postgres):
+    async with _alone(target.postgres) as require_lock:
         state = await read_log_state(target.kafka)
         epoch = state.before if isinstance(state, Recreation) else state
         if epoch.volatile:
             raise LogIsVolatile
-        await require_no_members(target.kafka, target.groups)
+        await require_no_members(target.kafka, WRITING)
         if isinstance(state, Epoch):
             known = await known_epochs(target.postgres, target.redis)
             number = next_number([*known, epoch.number])
@@ -140,15 +142,21 @@ async def recreate_log(
             manifest = check_backup(folder)
             if manifest.id != state.id:
                 raise UnusableBackup(f"{folder} is not what the interrupted run has saved")
-        return await _replace(target, state, folder, manifest, echo)
+        return await _replace(target, state, folder, manifest, require_lock, echo)
 
 
 @asynccontextmanager
-async def _alone(postgres: str) -> AsyncIterator[None]:
+async def _alone(postgres: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Hold the lock of a recreation; yield what raises `PostgresUnreachable` once it is lost."""
     async with await connect_postgres(postgres) as connection:
         if not await lock_recreation(connection):
             raise RecreationRuns
-        yield
+
+        async def require_lock() -> None:
+            with reporting_lost_connections(postgres):
+                await connection.execute("SELECT 1")
+
+        yield require_lock
 
 
 async def _save(
@@ -165,7 +173,7 @@ async def _save(
     try:
         echo(f"waiting for {target.hold_s:.0f} s, so that executors hold back what they emit")
         await hold_producers(kafka, partitions, target.hold_s)
-        await require_no_members(kafka, target.groups)  # later ones wait
+        await require_no_members(kafka, WRITING)  # later ones wait
         ends = await log_ends(kafka, partitions)
         await save_log(kafka, target.postgres, state, folder, target.release, echo)
         manifest = check_backup(folder)  # as the disk has it
@@ -196,15 +204,18 @@ async def _replace(
     state: Recreation,
     folder: Path,
     manifest: Manifest,
+    require_lock: Callable[[], Awaitable[None]],
     echo: Callable[[str], None],
 ) -> RecreatedLog:
     """Delete the topics, create them, and write what was saved; the epoch last."""
     kafka, epoch = target.kafka, Epoch(state.number, state.before.partitions)
     copies = list(saved_topics(folder, manifest))
     echo("deleting the topics")
+    await require_lock()
     await delete_topics(kafka, [topic.name for topic in RECREATED])
     await delete_groups(kafka, GROUPS, MEMBERS_S)
     echo("creating them")
+    await require_lock()
     await create_copies(kafka, copies)
     echo("writing what was saved")
     log = RestoredLog(folder, manifest, epoch, kafka)
@@ -218,6 +229,7 @@ async def _replace(
     async with await connect_postgres(target.postgres) as connection:
         await advance_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number, stored)
     await remember_epoch(target.redis, epoch.number)
+    await require_lock()
     await write_log_state(kafka, epoch)
     records = {topic: manifest.count(kind) for topic, kind in _SAVED.items()}
     return RecreatedLog(
@@ -232,7 +244,8 @@ async def _replace(
 
 async def _check_rows(kafka: str, epoch: Epoch, folder: Path, manifest: Manifest) -> dict[int, int]:
     """Return by partition how many rows the new changelog has. Raises `NotWrittenAlike`."""
-    saved: dict[int, Rows] = {number: {} for number in range(epoch.partitions)}
+    own = {PARTITION_KEY: unlearned_row(epoch)}
+    saved: dict[int, Rows] = {number: {**own} for number in range(epoch.partitions)}
     for file in manifest.of_kind("rows"):
         for number, key, row in read_saved_rows(folder, file):
             saved[number][key] = with_version(row, epoch.number, -1)

@@ -30,7 +30,7 @@ def main(kafka: str, postgres: str, redis: str, folder: str, step: str) -> None:
     held_producers.QUIET_S = 0.5  # type: ignore[misc]
     owner: Any = RestoredLog if hasattr(RestoredLog, step) else run
     setattr(owner, step, dying(getattr(owner, step)))
-    target = RecreationTarget(kafka, postgres, redis, "test", hold_s=2.0)
+    target = RecreationTarget(kafka, postgres, redis, "test", hold_s=10.0)
     asyncio.run(recreate_log(target, Path(folder), print))
 
 

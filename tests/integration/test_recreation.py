@@ -309,3 +309,11 @@ def test_the_log_of_an_embedded_broker_is_not_recreated(
     refused = headstart("topics", "recreate", *places, "--data", tmp_path / "other", "--yes")
     assert refused.returncode == 1
     assert "end with `headstart up`" in refused.stderr
+
+
+def test_a_log_that_no_worker_has_opened_is_recreated(own: System, tmp_path: Path) -> None:
+    at = own.addresses
+    target = RecreationTarget(at.kafka, at.postgres, at.redis, "test", hold_s=1.0)
+    done = asyncio.run(recreate_log(target, tmp_path / "saved", print))
+    assert done.rows == dict.fromkeys(range(PARTITIONS), 1)
+    assert asyncio.run(read_epoch(at.kafka)).number == done.epoch
