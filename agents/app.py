@@ -172,12 +172,16 @@ async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
 
 
 async def _are_prepared(app: Any, delays: Sequence[float] = AT_WORK_S) -> bool:
-    """Open the partitions; while a broker is away, again. Return False without an assignment."""
+    """Open the partitions; while a broker is away, again. Return False without an assignment.
+
+    While it waits nothing is fetched, and the worker stays in its group all the same. Once it is
+    out, others may have its partitions.
+    """
     generation = app.consumer_generation_id
     for attempt in count():
+        app.consumer.keep_membership()
         try:
             await app.consumer.prepare_positions()
-            return True
         except IllegalStateError as error:  # the assignment is gone: the next one is on its way
             log.info("assignment.superseded", reason=str(error))
             return False
@@ -191,11 +195,27 @@ async def _are_prepared(app: Any, delays: Sequence[float] = AT_WORK_S) -> bool:
                 exit_fatally("positions", error)  # Faust would stop, slowly, and exit with 0
             retry_s = delay_s(delays, attempt)
             log.warning("positions.retrying", reason=str(error) or repr(error), retry_s=retry_s)
+        else:
+            if not _is_put_out(app):
+                return True
+            await app.drain_queues()
+            return False
         await asyncio.sleep(retry_s)
         if app.should_stop or app.consumer_generation_id != generation:
             log.info("assignment.superseded", reason="the group rebalances")
             return False
+        if _is_put_out(app):
+            return False
     return False
+
+
+def _is_put_out(app: Any) -> bool:
+    """Return whether the worker is no longer in its group, which it then joins again."""
+    if app.consumer.is_member:
+        return False
+    log.info("assignment.superseded", reason="the worker is no longer in its group")
+    app.consumer.keep_membership()  # aiokafka does not join for a member that is idle
+    return True
 
 
 async def _close(app: Any, **_kwargs: Any) -> None:

@@ -88,6 +88,11 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         """The id that the group knows this consumer by; empty before it joins, or once put out."""
         return "" if self._consumer is None else str(self._consumer._coordinator.member_id)
 
+    def keep_membership(self) -> None:
+        """Begin `broker_max_poll_interval` again, after which an idle member leaves."""
+        if self._consumer is not None:
+            self._consumer._subscription._last_fetch_ended = monotonic()
+
     async def crash(self, reason: BaseException) -> None:
         """End the process: nothing is fetched without this thread."""
         membership = self.app.membership
@@ -251,6 +256,15 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         """Remember the id under which the group assigned them."""
         self._member_id = self._thread.member_id
         await super().on_partitions_assigned(assigned, generation_id)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group knows this consumer; else others may have its partitions."""
+        return bool(self._thread.member_id)
+
+    def keep_membership(self) -> None:
+        """Stay in the group, though nothing is fetched; call more often than every ten minutes."""
+        self._thread.keep_membership()
 
     async def _end_if_name_is_taken(self) -> None:
         """End the process if it was put out of its group by another of its instance name."""

@@ -8,10 +8,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import IllegalStateError, KafkaTimeoutError, NodeNotReadyError
 
 from agents import app as apps
 from agents.config import CannotOpenYet
+from agents.consumer.faust_transport import ConsumerThread
 from headstart.kafka_producer import BrokerUnreachable
 
 
@@ -24,13 +26,23 @@ class FakeApp:
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
-        self.consumer = SimpleNamespace(prepare_positions=self._prepare)
+        self.put_out, self.kept, self.closed = False, 0, False
+        self.consumer: Any = SimpleNamespace(
+            prepare_positions=self._prepare, is_member=True, keep_membership=self._keep
+        )
         self.consumer_generation_id = 1
         self.should_stop = self.rebalances = False
         self.health: Any = None
 
+    def _keep(self) -> None:
+        self.kept += 1
+
+    async def drain_queues(self) -> None:
+        self.closed = True
+
     async def _prepare(self) -> None:
         await asyncio.sleep(0)
+        self.consumer.is_member = not self.put_out
         if self.rebalances:
             self.consumer_generation_id += 1
         if self.errors:
@@ -76,3 +88,37 @@ def test_partitions_are_opened_again_until_their_rows_are_there() -> None:
     app.health = SimpleNamespace(wait_for=lambda *what, reason: reported.append((*what, reason)))
     assert prepared(app)
     assert reported == [("the rows of partition 3", "start worker b")]
+
+
+def test_a_worker_that_waits_stays_in_its_group() -> None:
+    """Of a member that fetches nothing aiokafka ends the membership after ten minutes."""
+    app = FakeApp(NodeNotReadyError(), NodeNotReadyError(), NodeNotReadyError())
+    assert prepared(app)
+    assert app.kept == 4, "before each attempt"
+
+
+@pytest.mark.parametrize("errors", [[NodeNotReadyError(), NodeNotReadyError()], []])
+def test_partitions_do_not_stay_open_once_the_group_has_put_the_worker_out(
+    errors: list[Exception],
+) -> None:
+    """Others may have them. The generation stays the same until it has joined again."""
+    app = FakeApp(*errors)
+    app.put_out = True
+    assert not prepared(app)
+    assert len(app.errors) == max(0, len(errors) - 1), "it does not try again"
+    assert app.closed is (not errors), "what was opened meanwhile is closed"
+    assert app.kept == 2, "else aiokafka would wait for a fetch before it joins again"
+
+
+def test_to_stay_in_the_group_counts_for_aiokafka_as_a_fetch() -> None:
+    async def idle_s() -> tuple[float, float]:
+        subscription = SubscriptionState()
+        subscription._last_fetch_ended -= 700.0
+        before = subscription.fetcher_idle_time
+        thread: Any = SimpleNamespace(_consumer=SimpleNamespace(_subscription=subscription))
+        ConsumerThread.keep_membership(thread)
+        return before, subscription.fetcher_idle_time
+
+    before, after = asyncio.run(idle_s())
+    assert before >= 700.0
+    assert after < 600.0
