@@ -7,8 +7,10 @@ of that; gives what it has of others' partitions to the changelog; and waits for
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import structlog
 
@@ -37,8 +39,9 @@ class RowsElsewhere(CannotOpenYet):
         super().__init__(
             f"the rows of {', '.join(f'partition {number}' for number in refused)}",
             "; ".join(refused.values())
-            + ". Start that worker on its directory, or restore a backup (docs/how-to/recover.md); "
-            "or give up what was learned, with a command for each of these partitions: "
+            + ". Until then all partitions that are assigned to this worker wait. Start that "
+            "worker on its directory, or restore a backup (docs/how-to/recover.md); or give up "
+            "what was learned, with a command for each of these partitions: "
             f"redis-cli HDEL {KEY} PARTITION",
         )
 
@@ -57,10 +60,12 @@ def is_whole(held: Version, last: PartitionOwner, worker: str) -> bool:
 class Adoption:
     """Adopts partitions for one worker, and notes in Redis which it owns and how far they are."""
 
-    def __init__(self, services: PartitionServices, owners: LastOwners, worker: str) -> None:
-        """`worker`: the name of this instance."""
+    def __init__(
+        self, services: PartitionServices, owners: LastOwners, worker: str, data: Path
+    ) -> None:
+        """`worker`: the name of this instance. `data`: its own data directory."""
         self._services, self._store, self._owners = services, services.store, owners
-        self._worker = worker
+        self._worker, self._data = worker, data
 
     async def adopt(self, partitions: Iterable[int], *, same_count: bool) -> None:
         """Adopt rows of an older log epoch after recovery, which left them where they matter.
@@ -129,13 +134,24 @@ class Adoption:
             return None
         if is_whole(held, last, self._worker):
             return None
-        if self._services.epoch.volatile and last.worker == self._worker:
+        if self._services.epoch.volatile and not self._may_be_given(partition, last):
             # With `up` there is one data directory, and what it has is all that there is.
             log.warning(
                 "epoch_migration.rows_lost", partition=partition, held=held, noted=last.version
             )
             return None
         return _refusal(partition, held, last, self._worker)
+
+    def _may_be_given(self, partition: int, last: PartitionOwner) -> bool:
+        """Return whether another worker has rows of the partition, and runs beside this one."""
+        beside = self._data.with_name(f"thresholds-{last.worker}")
+        table = self._store.partition_path(partition).name
+        return last.worker != self._worker and _is_in_use(beside) and any(beside.rglob(table))
+
+    def _is_given(self, partition: int, last: PartitionOwner) -> bool:
+        if self._services.epoch.volatile and last.worker == self._worker:
+            return True  # as `_why_refused`: all that there is
+        return is_whole(self._held(partition), last, self._worker)
 
     async def _migrate(self, partition: int, *, same_count: bool) -> None:
         services = self._services
@@ -154,7 +170,7 @@ class Adoption:
             for number, each in last.items()
             if each.epoch < epoch and number not in own and self._store.has_table(number)
         ]
-        mine = [n for n in others if is_whole(self._held(n), last[n], self._worker)]
+        mine = [n for n in others if self._is_given(n, last[n])]
         if mine:
             state = await services.clients.topic_state(services.kafka, CHANGELOG.name)
             there = await adopted_partitions(epoch, services.clients, services.kafka, state, mine)
@@ -167,6 +183,18 @@ class Adoption:
 
 def _concerns(last: PartitionOwner, epoch: Epoch) -> bool:
     return last.epoch <= epoch.number and last.partitions == epoch.partitions
+
+
+def _is_in_use(data: Path) -> bool:
+    """Return whether a worker has the lock of a data directory."""
+    try:
+        with (data / "worker.lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _refusal(partition: int, held: Version, last: PartitionOwner, worker: str) -> str:

@@ -79,7 +79,7 @@ class ThresholdAgent:
         self._early = EarlyPublisher(env.exit)
         self._markers = clients.publish_markers(config.redis)
         owners = clients.last_owners(config.redis)
-        self._adoption = Adoption(self.services, owners, config.instance)
+        self._adoption = Adoption(self.services, owners, config.instance, config.data)
         self._sound_clock = SoundClock(self._markers.now_ms, env.clock.running_s)
         self._checks = RedisChecks(
             self.services, self._owners, self._fetched, config.redis, config.check_redis_s

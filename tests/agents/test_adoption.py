@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from agents.config import CannotOpenYet
 from agents.thresholds.adoption import Adoption, RowsElsewhere, is_whole
 from agents.thresholds.clients import Clients
 from agents.thresholds.store import ContextStore
+from agents.worker import _lock
 from processing.records.batch import RecordBatch
 from processing.records.partitioner import partition_for
 from processing.state.rows import (
@@ -54,6 +57,7 @@ class World:
         self.changelog: dict[int, list[tuple[bytes, bytes]]] = {n: [] for n in range(PARTITIONS)}
         self.owners: dict[int, PartitionOwner] = {}
         self.away, self.released = False, list[int]()
+        self.workers = Path("/nonexistent")
         self.store = self.producer = self
         self.epoch, self.kafka = Epoch(NEW, PARTITIONS, volatile), "kafka"
         self.clients = Clients(topic_state=self._state, read_batches=self._read)
@@ -65,7 +69,7 @@ class World:
 
     def adopt(self, *partitions: int, worker: str = "a") -> None:
         services: Any = self
-        adoption = Adoption(services, services, worker)
+        adoption = Adoption(services, services, worker, self.workers / f"thresholds-{worker}")
         asyncio.run(adoption.adopt(partitions, same_count=True))
 
     # The local store.
@@ -78,6 +82,9 @@ class World:
 
     def write_rows(self, partition: int, rows: Any, _offset: int | None) -> None:
         self.rows[partition].update(rows)
+
+    def partition_path(self, partition: int) -> Path:
+        return self.workers / f"contexts-{partition}.db"
 
     def has_table(self, partition: int) -> bool:
         return partition in self.rows
@@ -219,13 +226,36 @@ def test_with_up_what_was_lost_is_not_waited_for() -> None:
     """Its broker forgets; after a power loss the store may lack what Redis was sent."""
     world = World(volatile=True)
     world.holds(1, 4)
-    world.owners = {1: owner(5), 2: owner(5), 3: owner(5, "b")}
+    world.holds(3, 4)
+    world.owners = {1: owner(5), 2: owner(5), 3: owner(5, "a name of before")}
     with capture_logs() as lines:
-        world.adopt(1, 2)
-    assert [each["event"] for each in lines][:1] == ["epoch_migration.rows_lost"]
-    assert len(world.changelog[1]) == 2
-    with pytest.raises(RowsElsewhere):
-        world.adopt(3)
+        world.adopt(1, 2, 3)
+    lost = [each["partition"] for each in lines if each["event"] == "epoch_migration.rows_lost"]
+    assert lost == [1, 2, 3]
+    assert len(world.changelog[1]) == len(world.changelog[3]) == 2
+
+
+def test_with_up_rows_are_waited_for_while_the_worker_that_has_them_runs(tmp_path: Path) -> None:
+    world = World(volatile=True)
+    world.workers, world.owners = tmp_path, {1: owner(5, "b")}
+    beside = tmp_path / "thresholds-b"
+    with closing(_lock(beside / "worker.lock", wait=False)):
+        (beside / "tables" / "contexts-1.db").mkdir(parents=True)
+        with pytest.raises(RowsElsewhere, match="all partitions that are assigned to this worker"):
+            world.adopt(1)
+        (beside / "tables" / "contexts-1.db").rmdir()
+        world.adopt(1)  # its directory was wiped
+        (beside / "tables" / "contexts-1.db").mkdir()
+    world.adopt(1)  # it has ended
+
+
+def test_with_up_the_worker_that_lost_rows_gives_what_it_has_left() -> None:
+    for volatile in (True, False):
+        giver = World(volatile=volatile)
+        giver.holds(3, 4)
+        giver.owners[3] = owner(5)
+        giver.adopt(0)
+        assert bool(giver.changelog[3]) is volatile
 
 
 def test_redis_is_waited_for_only_where_something_is_to_be_adopted() -> None:
