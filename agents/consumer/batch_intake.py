@@ -24,8 +24,9 @@ class PausableSource(FetchSource[TP], Protocol):
 class BatchIntake:
     """Opened by each assignment, and closed by each revocation; in between it takes batches.
 
-    `handle`: as of a `PartitionQueue`. `on_lost`: see `FetchSequencer`. `on_error`: called with the
-    group and an error of `handle`.
+    `handle`: as of a `PartitionQueue`. `on_lost`: see `FetchSequencer`; `handle` gets an empty
+    batch after it, so that the offset that follows is stored. `on_error`: called with the group and
+    an error of `handle`.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class BatchIntake:
         offset of each partition. `holes_are_real`: see `OffsetTracker`.
         """
         self._sequencer = FetchSequencer(
-            source, self._group, begin, holes_are_real=holes_are_real, on_lost=self._on_lost
+            source, self._group, begin, holes_are_real=holes_are_real, on_lost=self._skip
         )
         self._generation = generation
         self._queue = PartitionQueue(
@@ -72,6 +73,17 @@ class BatchIntake:
             return
         if await sequencer.admit(tp, batch):
             await queue.put(tp, batch)
+
+    async def _skip(self, tp: TP, lost: range) -> None:
+        """Report lost offsets; then queue a batch without records that ends after them.
+
+        Otherwise each restart would begin at them again, and report them again.
+        """
+        await self._on_lost(tp, lost)
+        if self._queue is not None:
+            end = lost.stop
+            empty = RecordBatch(tp.topic, tp.partition, end, end, [], [], [], [])
+            await self._queue.put(tp, empty)
 
     def idle(self) -> dict[TP, int]:
         """Return the next offset of each partition if nothing waits or is in flight."""

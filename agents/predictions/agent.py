@@ -113,7 +113,7 @@ class PredictionsAgent:
                 self._loaded, self._config.rules.operators_key,
             )  # fmt: skip
             models.entries, models.reached = found.entries, offset
-            self._owned[tp] = OwnedModels(tp, models, found.end)
+            self._owned[tp] = OwnedModels(tp, models, found.end, offset, offset)
             self._app.opened += 1
         self._serving.recheck()
         self._intake.open(
@@ -207,22 +207,30 @@ class PredictionsAgent:
                 if owned.tp not in self._owned or owned.letters_unsent:
                     continue
                 due = owned.due(now_s, self._tuning)
-                if due or owned.marker_due:
+                if due or self._marker_late(owned, now_s):
                     await self._store.store(owned, due)
                 if self._epoch.volatile:
                     await self._file(owned, now_s)
+
+    def _marker_late(self, owned: OwnedModels, now_s: float) -> bool:
+        """Of a log in memory, the marker of the files has the offset."""
+        if self._epoch.volatile:
+            return owned.marker_due
+        return owned.marker_late(now_s, self._tuning)
 
     async def _file(self, owned: OwnedModels, now_s: float, *, at_once: bool = False) -> None:
         """Write the files of changed models, and then the marker."""
         unfiled = owned.unfiled()
         idle = now_s - owned.applied_s >= self._tuning.idle_s
-        if not unfiled or not (at_once or idle or now_s - owned.filed_s >= self._tuning.file_s):
+        if not unfiled and owned.filed_to() <= owned.file_marked:
+            return
+        if not (at_once or idle or now_s - owned.filed_s >= self._tuning.file_s):
             return
         for entry in unfiled:
             await asyncio.to_thread(self._states.write_file, entry)
         marker = owned.marker(self._epoch.number, files=True)
         await asyncio.to_thread(self._files.write_marker, owned.tp.partition, marker)
-        owned.filed_s = now_s
+        owned.filed_s, owned.file_marked = now_s, owned.filed_to()
         self._report(owned)
 
     async def drain(self) -> None:
@@ -241,6 +249,8 @@ class PredictionsAgent:
                 unstored = [e for e in owned.models.entries.values() if not e.is_stored]
                 while unstored and time.monotonic() < deadline:
                     await self._store.store(owned, [unstored.pop()])
+                if not unstored and owned.stored_to() > owned.marked:
+                    await self._store.store(owned, [])
             for owned in self._owned.values():
                 self._loaded.forget(owned.tp.partition)
             self._owned = {}

@@ -47,6 +47,8 @@ class StoreTuning:
     """To `headstart.models`, at least so long after it changed."""
     store_latest_s: float = 300.0
     """And after so long in any case: a restart applies what was not written again."""
+    marker_s: float = 5.0
+    """A marker without states at least so long after the one before."""
 
     @classmethod
     def of(cls, epoch: Epoch) -> StoreTuning:
@@ -62,10 +64,15 @@ class OwnedModels:
     models: PartitionModels
     end: int
     """The end of `headstart.models` after our own last record."""
+    marked: int = 0
+    """The offset of the last marker in `headstart.models`: where a restart begins without files."""
+    file_marked: int = 0
+    """The same of the marker of the files."""
     changed_s: dict[bytes, float] = field(default_factory=dict)
     """When an entry changed that `headstart.models` lacks since; the same clock as below."""
     applied_s: float = 0.0
     filed_s: float = 0.0
+    marked_s: float = 0.0
     marker_due: bool = False
     """Dead letters were sent: a marker keeps a restart from sending them again."""
     letters_unsent: bool = False
@@ -98,6 +105,23 @@ class OwnedModels:
         """Return the entries that their files lack."""
         return [each for each in self.models.entries.values() if each.unfiled_from is not None]
 
+    def stored_to(self, written: Iterable[ModelEntry] = ()) -> int:
+        """Return the offset below which `headstart.models` has everything, with states that are
+        about to be `written`."""
+        now = set(written)
+        missing = [e.unstored_from for e in self.models.entries.values() if e not in now]
+        return min([self.models.reached, *(each for each in missing if each is not None)])
+
+    def marker_late(self, now_s: float, tuning: StoreTuning) -> bool:
+        """Return whether a marker is to be written without states.
+
+        Records that change no model are read too: without a marker a restart would begin before
+        them, and report them as lost if retention has deleted them since.
+        """
+        if self.marker_due:
+            return True
+        return now_s - self.marked_s >= tuning.marker_s and self.stored_to() > self.marked
+
     def filed_to(self) -> int:
         """Return the offset below which files have everything."""
         missing = [each.unfiled_from for each in self.unfiled()]
@@ -106,19 +130,17 @@ class OwnedModels:
     def marker(self, epoch: int, written: Iterable[ModelEntry] = (), *, files: bool) -> bytes:
         """Return the marker of `headstart.models` with states that are about to be `written`, or
         that of the files."""
-        offsets, reached, now = {}, self.models.reached, set(written)
+        offsets, now = {}, set(written)
         for entry in self.models.entries.values():
-            if files:
-                offset, missing = entry.filed, entry.unfiled_from
-            elif entry in now:
-                offset, missing = entry.offset, None
-            else:
-                offset, missing = entry.stored, entry.unstored_from
+            offset = entry.filed if files else entry.offset if entry in now else entry.stored
             if offset >= 0:
                 offsets[entry.key] = offset
-            if missing is not None:
-                reached = min(reached, missing)
+        reached = self.filed_to() if files else self.stored_to(now)
         return encode_marker(epoch, reached, offsets)
+
+    def note_marked(self, reached: int, now_s: float) -> None:
+        """Note that a marker of this offset is in `headstart.models`."""
+        self.marked, self.marked_s, self.marker_due = reached, now_s, False
 
 
 class ModelStates:

@@ -9,6 +9,7 @@ far back.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -71,6 +72,7 @@ class ModelStore:
         written: list[ModelEntry],
     ) -> None:
         marker = owned.marker(self._epoch.number, written, files=False)
+        reached = owned.stored_to(written)
         self._guard.check()
         partition = owned.tp.partition
         first, last = await self._producer.send_rows(
@@ -79,7 +81,7 @@ class ModelStore:
         for entry in written:
             entry.note_stored()
             owned.changed_s.pop(entry.key, None)
-        owned.marker_due = False
+        owned.note_marked(reached, time.monotonic())
         self._counts.rows += len(written)
         if first > owned.end:
             await self._find_stale(owned, first)

@@ -19,8 +19,10 @@ def batch(begin: int) -> RecordBatch:
 
 
 class Consumer:
+    earliest = 0
+
     async def earliest_offsets(self, *places: TP) -> Mapping[TP, int]:
-        return dict.fromkeys(places, 0)
+        return dict.fromkeys(places, self.earliest)
 
     async def seek_wait(self, partitions: Mapping[TP, int]) -> None:
         """Every batch comes in order here."""
@@ -57,5 +59,30 @@ def test_it_takes_what_is_next_between_opening_and_closing() -> None:
         await intake.close(1.0)
         await intake.accept(AT, 1, batch(8))
         assert (intake.idle(), taken, lost) == ({}, [7], [])
+
+    asyncio.run(asyncio.wait_for(body(), 60.0))
+
+
+def test_an_empty_batch_follows_what_was_lost() -> None:
+    done: list[object] = []
+
+    async def handle(batches: list[tuple[TP, RecordBatch]]) -> None:
+        done.extend((each.begin, each.end, len(each)) for _, each in batches)
+
+    async def on_lost(_tp: TP, lost: range) -> None:
+        done.append(lost)
+
+    async def body() -> None:
+        intake = BatchIntake("test", handle, on_lost=on_lost, on_error=lambda *e: done.append(e))
+        consumer = Consumer()
+        intake.open(consumer, 1, {AT: 5}, holes_are_real=True)
+        await intake.accept(AT, 1, batch(5))
+        await until_in_loop(lambda: intake.idle() == {AT: 6})
+        consumer.earliest = 9
+        await intake.skip_lost()
+        await intake.accept(AT, 1, batch(9))
+        await until_in_loop(lambda: intake.idle() == {AT: 10})
+        assert done == [(5, 6, 1), range(6, 9), (9, 9, 0), (9, 10, 1)]
+        await intake.close(1.0)
 
     asyncio.run(asyncio.wait_for(body(), 60.0))

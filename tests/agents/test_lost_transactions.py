@@ -58,6 +58,10 @@ class Producer:
 
     idempotent = True
 
+    def __init__(self) -> None:
+        self.lost: list[DeadLetter] = []
+        """Dead letters that name what retention deleted."""
+
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
@@ -65,7 +69,9 @@ class Producer:
     async def send_records(self, *_: object) -> None: ...
 
     async def send_dead_letters(self, letters: Iterable[DeadLetter]) -> None:
-        raise AssertionError([each.reason for each in letters])
+        for letter in letters:
+            assert letter.reason.startswith("retention deleted"), letter.reason
+            self.lost.append(letter)
 
 
 class Reading:
@@ -125,9 +131,9 @@ class Sinking:
             exit=lambda _where, error: self.failed.append(error),
             tuning=Tuning(check_offsets_s=CHECK_S),
         )
-        producer: Any = Producer()
+        self.producer: Any = Producer()
         own = dataclasses.replace(config, postgres=pair.url)
-        self.agent = StorageAgent(app, own, Epoch(EPOCH, 1), spec, env, producer)
+        self.agent = StorageAgent(app, own, Epoch(EPOCH, 1), spec, env, self.producer)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -223,6 +229,31 @@ def test_records_that_the_log_no_longer_has_are_counted_as_lost(
         asyncio.run(go())
     (alarm,) = [each for each in logged if each["event"] == "records.lost_to_retention"]
     assert (alarm["log_level"], alarm["lost"]) == ("error", kept - REPLICATED)
+
+
+@pytest.mark.parametrize("spec", [EPISODES, HISTORY], ids=["episodes", "history"])
+def test_lost_records_are_reported_once_although_nothing_follows_them(
+    worker_config: WorkerConfig, postgres_pair: PostgresPair, spec: SinkSpec
+) -> None:
+    async def started_again() -> int:
+        sink = Sinking(worker_config, postgres_pair, spec)
+        reading = sink.reading
+        reading.begin = LOST  # retention
+        async with sink.running():
+            empty = RecordBatch(*reading.tp, LOST, LOST, [], [], [], [])
+            await sink.agent.accept(reading.tp, 1, empty)  # as the consumer does
+            await sink.until(lambda: reading.tp in sink.agent.idle())
+            assert sink.agent.idle() == {reading.tp: LOST}
+        return len(sink.producer.lost)
+
+    async def go() -> None:
+        sink = Sinking(worker_config, postgres_pair, spec)
+        async with sink.running():
+            await sink.emit(REPLICATED)
+        assert await started_again() == 1
+        assert await started_again() == 0
+
+    asyncio.run(go())
 
 
 def test_a_revoked_partition_is_not_opened_again(
