@@ -24,8 +24,6 @@ CLOCK_S: Final = 300.0
 _MARGIN_S: Final = 60.0
 """How much less than the broker accepts a clock may be ahead."""
 _LIMIT: Final = "message.timestamp.after.max.ms"
-_USUAL_LIMIT_MS: Final = 3_600_000
-"""Of Kafka 4, where the worker may not read the topic's configuration."""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _ROCKSDB_FULL: Final = "No space left on device"
 _MOUNTS: Final = Path("/proc/self/mounts")
@@ -73,14 +71,17 @@ def require_room(data: Path) -> None:
 async def require_time(kafka: str, service: str, probe: Probe) -> None:
     """Raise `ClockAhead` if the broker would refuse this host's time.
 
-    `probe`: asks `service` for its time; what does not answer is not compared. Raises
-    `BrokerUnreachable`.
+    `probe`: asks `service` for its time; what does not answer is not compared. Nor is a broker's
+    limit that may not be read or does not exist (Kafka before 3.6). Raises `BrokerUnreachable`.
     """
     ahead_s = (await asked(probe)).ahead_s
     if ahead_s is None or ahead_s < CLOCK_S:
         return
     settings = await topic_settings(kafka, [EVENTS.name])
-    limit_s = int(settings.get(EVENTS.name, {}).get(_LIMIT, _USUAL_LIMIT_MS)) / 1000
+    limit = settings.get(EVENTS.name, {}).get(_LIMIT)
+    if limit is None:
+        return
+    limit_s = int(limit) / 1000
     if ahead_s > limit_s - _MARGIN_S:
         raise ClockAhead(ahead_s, service, limit_s)
 

@@ -204,8 +204,8 @@ async def _until_ready(
                 require_room(config.data)
                 epoch = await read_epoch(config.kafka)
                 partitions = await _prepared(name, config, health, epoch)
-                await _require_time(name, config)
-                if not epoch.volatile:  # the embedded broker keeps members that have ended
+                if not epoch.volatile:  # the embedded broker takes any time, and
+                    await _require_time(name, config)  # keeps members that have ended
                     await _require_own_name(name, config, health)
                     if await read_epoch(config.kafka) != epoch:  # all that may have taken minutes
                         continue
