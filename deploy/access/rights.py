@@ -60,19 +60,26 @@ class Right(NamedTuple):
 
 _TOPICS: Final[Mapping[str, Mapping[str, Sequence[Topic]]]] = {
     EXECUTOR: {"Read": (EPOCHS,), "Write": (EVENTS, DECISIONS)},
-    "episodes": {"Read": (EVENTS, EPOCHS), "Write": (DEAD_LETTERS,)},
+    "episodes": {
+        "Read": (EVENTS, EPOCHS),
+        "Write": (DEAD_LETTERS,),
+        "DescribeConfigs": (EVENTS,),
+    },
     "thresholds": {
         "Read": (EVENTS, CHANGELOG, COMMANDS, EPOCHS),
         "Write": (CHANGELOG, THRESHOLDS, EVENTS, DEAD_LETTERS),
+        "DescribeConfigs": (EVENTS,),
     },
     "history": {
         "Read": (THRESHOLDS, COMMANDS, EPOCHS),
         "Write": (NOTICES, EVENTS, DEAD_LETTERS),
+        "DescribeConfigs": (EVENTS,),
     },
     "predictions": {
         "Read": (DECISIONS, MODELS, EPOCHS),
         "Write": (MODELS, DEAD_LETTERS),
         "Describe": (EVENTS,),
+        "DescribeConfigs": (EVENTS,),
     },
     "spans": {"Read": (EPOCHS,), "Write": (EVENTS, DEAD_LETTERS)},
     OPERATOR: {
@@ -84,7 +91,8 @@ _TOPICS: Final[Mapping[str, Mapping[str, Sequence[Topic]]]] = {
     },
 }
 """Executors read the log epoch: its number of partitions is the one that keys are assigned by.
-Workers write to `headstart.events` control records: what downweights, or sets a default."""
+Workers write to `headstart.events` control records: what downweights, or sets a default. They read
+of its configuration how far a clock may be ahead."""
 _GROUPS: Final = {
     "episodes": EPISODES_GROUP,
     "thresholds": THRESHOLDS_GROUP,
