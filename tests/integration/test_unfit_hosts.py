@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -92,14 +93,28 @@ def small(site: Site) -> Iterator[Path]:
 @contextmanager
 def full(folder: Path) -> Iterator[None]:
     """Leave a disk no room, for the length of a block."""
-    found = os.statvfs(folder)
     filler = folder / "filler"
-    with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - SPARE_BYTES)
     try:
+        with filler.open("wb") as file:
+            while not filled(folder, file.fileno()):  # the worker has written meanwhile
+                file.truncate(0)
         yield
     finally:
         filler.unlink()
+
+
+def filled(folder: Path, file: int) -> bool:
+    """Have a file take the free space of its disk; return whether it was still there."""
+    found = os.statvfs(folder)
+    size = found.f_bavail * found.f_frsize - SPARE_BYTES
+    try:
+        if size > 0:
+            os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
+    return True
 
 
 def test_a_full_disk_keeps_its_worker_out_until_there_is_room(
