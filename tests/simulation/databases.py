@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import psycopg
 
-from sinks.postgres.episodes import encode_events
+from sinks.postgres.episodes import encode_events, touched_runs
 from sinks.postgres.progress import require_known
 from sinks.redis.last_owners import PartitionOwner
 from sinks.redis.thresholds import encode_value
@@ -234,6 +234,7 @@ class Sink:
     """Stands in for `sinks.postgres.episodes.EpisodeSink`: one transaction per batch."""
 
     encode = staticmethod(encode_events)
+    touched = staticmethod(touched_runs)
 
     def __init__(self, process: Process, connection: int) -> None:
         self._process, self._connection = process, connection
@@ -264,11 +265,11 @@ class Sink:
         topic: str,
         epoch: int,
         on_refused: Callable[[Sequence[tuple[int, str]]], Awaitable[None]],
-        first: object = None,
-        last: object = None,
+        hooks: object = None,
+        touched: object = None,
         known: Mapping[int, int] = MappingProxyType({}),
     ) -> int:
-        # Both are for purges, which no schedule has, and ask Postgres about them.
+        # The hooks are for purges, which no schedule has, and ask Postgres about them.
         await self._run("postgres.copy", lambda _postgres: None)
         parts = [line.split(b"\t") for line in lines]
         bad = [n for n, part in enumerate(parts) if part[10] == UNSTORABLE.encode()]
