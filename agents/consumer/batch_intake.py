@@ -10,7 +10,7 @@ from faust.types import TP
 
 from agents.consumer.partition_queue import PartitionQueue, queue_bytes_per_partition
 from agents.consumer.sequencer import FetchSequencer, FetchSource
-from processing.records.batch import RecordBatch
+from processing.records.batch import RecordBatch, empty_batch
 
 
 class PausableSource(FetchSource[TP], Protocol):
@@ -81,9 +81,7 @@ class BatchIntake:
         """
         await self._on_lost(tp, lost)
         if self._queue is not None:
-            end = lost.stop
-            empty = RecordBatch(tp.topic, tp.partition, end, end, [], [], [], [])
-            await self._queue.put(tp, empty)
+            await self._queue.put(tp, empty_batch(tp.topic, tp.partition, lost.stop))
 
     def idle(self) -> dict[TP, int]:
         """Return the next offset of each partition if nothing waits or is in flight."""

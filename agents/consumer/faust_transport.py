@@ -21,7 +21,7 @@ from agents.consumer import socket_reader
 from agents.consumer.epoch_assignor import EpochRoundRobin
 from agents.consumer.fetch_loop import fetched_records
 from agents.fatal import exit_fatally
-from processing.records.batch import RecordBatch
+from processing.records.batch import RecordBatch, empty_batch
 from topics.kafka import fetch_patch
 from topics.kafka.admin import describe_topics
 
@@ -304,7 +304,7 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         earliest = await self.earliest_offsets(*begin) if begin else {}
         after = {tp: earliest[tp] for tp, offset in begin.items() if earliest.get(tp, 0) > offset}
         for tp, offset in after.items():
-            nothing = RecordBatch(tp.topic, tp.partition, offset, offset, [], [], [], [])
+            nothing = empty_batch(tp.topic, tp.partition, offset)
             await self.app.runtime.accept(tp, self.app.consumer_generation_id, nothing)
         return {**begin, **after}
 

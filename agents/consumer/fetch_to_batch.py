@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiokafka.consumer.fetcher import READ_COMMITTED
 
 from processing.kernel_handle import kernels
-from processing.records.batch import RecordBatch, record_bytes
+from processing.records.batch import RecordBatch, empty_batch, record_bytes
 from topics.kafka.fetch_patch import RetainedRecords
 from topics.kafka.readable_batches import UnreadableBatch
 
@@ -78,7 +78,7 @@ def _unpacked(source: Any, tp: Any, most_bytes: int) -> tuple[RecordBatch | None
         if packed is not None:
             return packed, rest
         source._records = records.rest()  # nothing where all was holes
-    batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
+    batch = empty_batch(tp.topic, tp.partition, begin)
     rest = _record_by_record(source, batch, most_bytes)
     batch.end = source.next_fetch_offset
     return (batch if batch.end > begin else None), rest

@@ -123,3 +123,8 @@ class RecordBatch:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+
+def empty_batch(topic: str, partition: int, at: int) -> RecordBatch:
+    """Return a batch without records, of which begin and end are one offset."""
+    return RecordBatch(topic, partition, at, at, [], [], [], [])

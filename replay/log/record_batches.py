@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any, Final
 
-from processing.records.batch import RecordBatch
+from processing.records.batch import RecordBatch, empty_batch
 from topics.kafka.reader import LogTruncated
 
 RECORDS_AT_ONCE: Final = 2_000
@@ -40,8 +40,3 @@ async def batched(
         yield batch
     if truncated is not None:
         raise truncated
-
-
-def empty_batch(topic: str, partition: int, at: int) -> RecordBatch:
-    """Return a batch without records, of which begin and end are one offset."""
-    return RecordBatch(topic, partition, at, at, [], [], [], [])

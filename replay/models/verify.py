@@ -12,8 +12,8 @@ from headstart.prediction.shared.fleet_model import FleetModel
 from headstart.prediction.state_format import UnknownState
 from processing.predictions.entries import LoadedModels, ModelEntry
 from processing.predictions.partition_models import PartitionModels
-from processing.records.batch import RecordBatch
-from replay.log.record_batches import batched, empty_batch
+from processing.records.batch import RecordBatch, empty_batch
+from replay.log.record_batches import batched
 from replay.models.comparison import (
     DIFFERENT,
     EQUAL,

@@ -22,7 +22,7 @@ from typing import IO, Any, Final, Self
 import msgspec
 import orjson
 
-from processing.records.batch import Headers, RecordBatch
+from processing.records.batch import Headers, RecordBatch, empty_batch
 from replay.files.input import name_of
 from replay.files.output import Target, output_file
 from replay.predictions.notes import Notes
@@ -271,7 +271,7 @@ def read_export(
 
 def _batch(partition: int, lines: bytes, span: TimeRange) -> tuple[RecordBatch, list[Exception]]:
     """Return the records of a piece that are in a range, and what is wrong with other lines."""
-    batch = RecordBatch(EVENTS.name, partition, 0, 0, [], [], [], [])
+    batch = empty_batch(EVENTS.name, partition, 0)
     begin, end = span.begin.get(partition, 0), span.end.get(partition, inf)
     wrong: list[Exception] = []
     for line in lines.splitlines():
