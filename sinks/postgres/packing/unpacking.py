@@ -52,10 +52,9 @@ async def unpack_runs(
     unpacked = list[RunKey]()
     async for run, events in _traces(connection, which, lock=True):
         key = run_key(run)
-        if events is None:
+        if isinstance(events, TraceDamaged):
             if erased is None:
-                await TraceReader(connection).of_run(run)  # raises
-                continue
+                raise events
             erased.damaged.append(key)
         elif erased is not None and all(erased.covers(run, each) for each in events):
             erased.whole[key] = len(events)
@@ -82,14 +81,14 @@ async def packed_with(
     """
     which = _which(tenant, user_id, session_id, workflow_id, runs, None)
     async for run, events in _traces(connection, which, lock=False):
-        if events is not None:
+        if not isinstance(events, TraceDamaged):
             yield run, events
 
 
 async def _traces(
     connection: AsyncConnection[Any], which: dict[str, Any], *, lock: bool
-) -> AsyncIterator[tuple[PackedRun, list[PackedEvent] | None]]:
-    """Yield runs with their events; None for a trace that cannot be read."""
+) -> AsyncIterator[tuple[PackedRun, list[PackedEvent] | TraceDamaged]]:
+    """Yield runs with their events, or with why their trace cannot be read."""
     reader = TraceReader(connection)
     query = SQL["packed_with"] + (b" FOR NO KEY UPDATE" if lock else b"")
     async with connection.cursor("packed_runs") as cursor:  # of the server: a user may have many
@@ -98,11 +97,10 @@ async def _traces(
         async for row in cursor:
             run = PackedRun(*row)
             try:
-                events = await reader.of_run(run)
-            except TraceDamaged:
-                yield run, None
-                continue
-            yield run, events
+                found: list[PackedEvent] | TraceDamaged = await reader.of_run(run)
+            except TraceDamaged as error:
+                found = error
+            yield run, found
 
 
 def _which(
