@@ -169,12 +169,16 @@ class Sinking:
         self.reading.values += map(self.record, range(len(self.reading.values), end))
         await self.until(lambda: self.reading.reached == end)
 
-    async def lose_some(self) -> None:
-        """Let a replica take over that has only the first records."""
+    async def store_some_on_one(self) -> None:
+        """Store records of which the replica has only the first."""
         await self.emit(REPLICATED)
         await asyncio.to_thread(self.pair.wait_replicated)
         await asyncio.to_thread(self.pair.cut)
         await self.emit(LOST)
+
+    async def lose_some(self) -> None:
+        """Let a replica take over that has only the first records."""
+        await self.store_some_on_one()
         await asyncio.to_thread(self.pair.fail_over)
 
     def stored(self) -> int:
@@ -222,10 +226,7 @@ def test_records_that_the_log_no_longer_has_are_counted_as_lost(
     async def go() -> None:
         sink = Sinking(worker_config, postgres_pair, EPISODES)
         async with sink.running():
-            await sink.emit(REPLICATED)
-            await asyncio.to_thread(postgres_pair.wait_replicated)
-            await asyncio.to_thread(postgres_pair.cut)
-            await sink.emit(LOST)
+            await sink.store_some_on_one()
             sink.reading.begin = kept  # retention
             await asyncio.to_thread(postgres_pair.fail_over)
             await sink.until(lambda: sink.agent.counts.lost > 0)
@@ -270,10 +271,7 @@ def test_a_revoked_partition_is_not_opened_again(
     async def go() -> None:
         sink = Sinking(worker_config, postgres_pair, EPISODES)
         async with sink.running():
-            await sink.emit(REPLICATED)
-            await asyncio.to_thread(postgres_pair.wait_replicated)
-            await asyncio.to_thread(postgres_pair.cut)
-            await sink.emit(LOST)
+            await sink.store_some_on_one()
             await asyncio.to_thread(postgres_pair.primary.kill)  # it goes back as soon as it can
             await sink.agent.drain()
             await asyncio.to_thread(postgres_pair.promote)
