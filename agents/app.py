@@ -174,8 +174,8 @@ async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
 async def _are_prepared(app: Any, delays: Sequence[float] = AT_WORK_S) -> bool:
     """Open the partitions; while a broker is away, again. Return False without an assignment.
 
-    While it waits nothing is fetched, and the worker stays in its group all the same. Once it is
-    out, others may have its partitions.
+    While it waits nothing is fetched, but the worker stays in its group. Once it is out, others
+    may have its partitions.
     """
     generation = app.consumer_generation_id
     for attempt in count():

@@ -31,10 +31,7 @@ class FailedConnection(NamedTuple):
 
 
 class NoToken(KafkaConnectionError):  # type: ignore[misc]
-    """There is no token, so that the connection is tried again. The message begins with why.
-
-    `remedy`: what to correct.
-    """
+    """There is no token; the connection is tried again. `remedy`: what to correct."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(why)
