@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cli.support.output import echo, show_table
 from tests.chaos import agreement, broker_away, killing, outage, sustained, upgrade
-from tests.chaos.chaos import Plan, Report, run, soak
+from tests.chaos.chaos import ROUND_S, SOAK_ROUND_S, Plan, Report, run, soak
 from tests.chaos.cluster import BROKERS
 from tests.chaos.cluster_faults import CLUSTER_FAULTS, RESTART_WORKERS
 from tests.chaos.faults import ALL_FAULTS, FAULTS
@@ -27,10 +27,10 @@ def main() -> int:
     """Run chaos; the exit code is 0 where nothing is lost, double or differing."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of one round")
+    parser.add_argument("--seconds", type=float, help="of one round; default: 60, of a soak 1200")
     parser.add_argument(
         "--events-per-s", type=float,
-        help="default: 5000; of several brokers a share of what is held without faults",
+        help="default: 5000; of several brokers 0: a share of what is held without faults",
     )  # fmt: skip
     parser.add_argument(
         "--brokers", type=int, choices=(1, BROKERS), default=1, help="of Kafka; 3: faults of those"
@@ -58,8 +58,8 @@ def main() -> int:
     )
     parser.add_argument(
         "--hours", type=float, metavar="H",
-        help="a soak: so long, on three brokers, --events-per-s (default 500), and whether memory "
-        "and open files of the workers grow",
+        help="a soak: so long, on three brokers, --events-per-s (default 500; 0: a share of what is "
+        "held), and whether memory and open files of the workers grow",
     )  # fmt: skip
     parser.add_argument("--sustained", action="store_true", help="only find the rate held calmly")
     given = parser.parse_args()
@@ -119,10 +119,11 @@ def _plan(given: argparse.Namespace) -> Plan:
     if given.hours:
         if not given.fault:
             names.remove(RESTART_WORKERS)  # what is judged is how a process grows that lives long
-        return soak(given.hours, given.events_per_s or SOAK_PER_S, names, given.seed)
+        rate = SOAK_PER_S if given.events_per_s is None else given.events_per_s
+        return soak(given.hours, rate, names, given.seed, given.seconds or SOAK_ROUND_S)
     return Plan(
         rounds=given.rounds,
-        round_s=given.seconds,
+        round_s=given.seconds or ROUND_S,
         events_per_s=given.events_per_s or (0.0 if several else 5_000.0),
         brokers=given.brokers,
         seed=given.seed,

@@ -30,6 +30,7 @@ QUIET_S = 3.0
 DRAIN_S = 180.0
 RECOVERY_PATIENCE_S = 60.0
 FIRST_PER_S = 500.0
+ROUND_S = 60.0
 SOAK_ROUND_S = 1_200.0
 SOAK_FAULT_S = 40.0
 """Of a round of a soak for each fault: the longest needs most of it."""
@@ -47,7 +48,7 @@ class Plan:
     """
 
     rounds: int
-    round_s: float = 60.0
+    round_s: float = ROUND_S
     events_per_s: float = 5_000.0
     brokers: int = 1
     seed: int = 1
@@ -57,13 +58,15 @@ class Plan:
     """Whether memory and open files of the workers are watched."""
 
 
-def soak(hours: float, events_per_s: float, names: Sequence[str], seed: int) -> Plan:
-    """Return the plan of a soak on several brokers, in rounds of about `SOAK_ROUND_S` seconds.
+def soak(
+    hours: float, events_per_s: float, names: Sequence[str], seed: int, about_s: float = SOAK_ROUND_S
+) -> Plan:
+    """Return the plan of a soak on several brokers, in rounds of about `about_s` seconds.
 
     The load stops between rounds until the checker has compared what the round came to.
     """
     seconds = hours * 3_600.0
-    rounds = max(1, round(seconds / SOAK_ROUND_S))
+    rounds = max(1, round(seconds / about_s))
     round_s = seconds / rounds
     faults = max(1, round(round_s / SOAK_FAULT_S))
     return Plan(rounds, round_s, events_per_s, BROKERS, seed, faults, names, soak=True)
