@@ -58,8 +58,8 @@ def main() -> int:
     )
     parser.add_argument(
         "--hours", type=float, metavar="H",
-        help="a soak: so long, on three brokers, --events-per-s (default 500; 0: a share of what is "
-        "held), and whether memory and open files of the workers grow",
+        help="a soak: so long, on three brokers, --events-per-s (default 500; 0: a share of what "
+        "is held), and whether memory and open files of the workers grow",
     )  # fmt: skip
     parser.add_argument("--sustained", action="store_true", help="only find the rate held calmly")
     given = parser.parse_args()
@@ -109,7 +109,7 @@ def _chaos(given: argparse.Namespace, folder: Path) -> int:
     print(json.dumps(summary))
     wrong = summary["lost"] + summary["double"] + summary["differing"]
     if several:
-        wrong += summary["workers_failed"] + summary.get("grows", False)
+        wrong += summary["workers_failed"] + summary.get("grows", False) + len(summary["missed"])
     return 1 if wrong or set(report.verify) - {"events", "rows"} else 0
 
 

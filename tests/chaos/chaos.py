@@ -17,7 +17,7 @@ from learners.registry import DEFAULT, policy
 from processing.config import LearningConfig
 from replay.verify.verify import VerifyConfig, verify
 from tests.chaos.checker import Checked, check
-from tests.chaos.cluster import BROKERS
+from tests.chaos.cluster import BROKERS, SESSION_S
 from tests.chaos.faults import ALL_FAULTS, ALL_KILLS, FAULTS
 from tests.chaos.flow import Flow
 from tests.chaos.growth import GrowthWatch, judged
@@ -36,6 +36,10 @@ SOAK_FAULT_S = 40.0
 """Of a round of a soak for each fault: the longest needs most of it."""
 SHARE = 0.6
 """Of the rate that is held without faults, where no rate is given."""
+LEAST_SHARE = 0.5
+"""Of that rate, which the rounds must have reached."""
+LATEST_S = SESSION_S + 5.0
+"""After a broker's death thresholds flow again, in 95 of 100 cases."""
 
 Echo = Callable[[str], None]
 
@@ -59,7 +63,11 @@ class Plan:
 
 
 def soak(
-    hours: float, events_per_s: float, names: Sequence[str], seed: int, about_s: float = SOAK_ROUND_S
+    hours: float,
+    events_per_s: float,
+    names: Sequence[str],
+    seed: int,
+    about_s: float = SOAK_ROUND_S,
 ) -> Plan:
     """Return the plan of a soak on several brokers, in rounds of about `about_s` seconds.
 
@@ -110,8 +118,18 @@ class Report:
             "recovery_p95_s": round(_p95(kills), 1) if kills else None,
             "workers_failed": len(self.failures),
             "verify": self.verify,
+            **({"missed": self.missed()} if self.brokers > 1 else {}),
             **self._grown(),
         }
+
+    def missed(self) -> list[str]:
+        """Return the goals of several brokers that were not reached, by the name of the figure."""
+        kills = [each for name in ALL_KILLS for each in self.recoveries[name]]
+        slow = (
+            sum(each.logged for each in self.rounds) < LEAST_SHARE * self.held_per_s * self.seconds
+        )
+        late = bool(kills) and _p95(kills) > LATEST_S
+        return ["events_per_s"] * slow + ["recovery_p95_s"] * late
 
     def _grown(self) -> dict[str, Any]:
         if not self.growth:

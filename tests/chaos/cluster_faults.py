@@ -6,9 +6,10 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from tests.chaos.cluster import BROKERS, SESSION_S
 from tests.chaos.world import READY_S, Undo, World, stopped
@@ -19,6 +20,9 @@ Fault = Callable[[World, random.Random], Undo | None]
 JOINS = 4
 """Of one more worker, in a storm of rebalances."""
 FULL_S = 15.0
+UNFIT_S = 15.0
+"""For so long a worker that may not join is there."""
+SHIFTED_CLOCK = Path(__file__).parents[1] / "integration" / "shifted_clock"
 
 
 def kill_broker(world: World, draw: random.Random, number: int) -> Undo:
@@ -92,6 +96,16 @@ def full_disk(world: World, draw: random.Random) -> None:
     world.cluster.wait_whole(world.look_after)
 
 
+def unfit_worker(world: World, draw: random.Random, settings: Mapping[str, str]) -> None:
+    """Start one more worker that may not join, and end it."""
+    unfit = world.supervise("unfit", ("thresholds",), settings=settings)
+    try:
+        world.sleep(UNFIT_S)
+        assert not unfit.ready
+    finally:
+        unfit.stop()
+
+
 RESTART_WORKERS = "restart workers one by one"
 KILLED_BROKERS: dict[str, Fault] = {
     **{
@@ -110,4 +124,8 @@ CLUSTER_FAULTS: dict[str, Fault] = {
     "rebalance again and again": storm_of_rebalances,
     "lose a broker's answers": one_way,
     "fill a broker's disk": full_disk,
+    "a worker's clock is 2 h ahead": partial(
+        unfit_worker, settings={"PYTHONPATH": str(SHIFTED_CLOCK), "TEST_CLOCK_S": "7200"}
+    ),
+    "an instance name twice": partial(unfit_worker, settings={"HEADSTART_INSTANCE": "1"}),
 }

@@ -49,6 +49,16 @@ def test_the_last_line_of_a_cluster() -> None:
     assert found.items() >= (figures | wrong).items()
 
 
+def test_goals_of_a_cluster_are_judged() -> None:
+    report = Report(brokers=3, held_per_s=2_000, seconds=10.0)
+    report.rounds.append(Checked(10_000, 10_000, 0, 0, 0, 0))
+    report.recoveries["kill broker 1"] += [6.0, 11.0]
+    assert report.as_json()["missed"] == []
+    report.seconds = 10.1
+    report.recoveries["kill the controller"] += [11.1, 11.1]
+    assert report.as_json()["missed"] == ["events_per_s", "recovery_p95_s"]
+
+
 def test_faults_of_a_cluster_need_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["chaos", "--fault", "kill broker 1"])
     with pytest.raises(SystemExit, match="2"):

@@ -137,11 +137,15 @@ class World:
             self.proxy.close()
 
     def supervise(
-        self, instance: str, names: tuple[str, ...], tree: Path | None = None
+        self,
+        instance: str,
+        names: tuple[str, ...],
+        tree: Path | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> Supervisor:
         """Start workers of one instance, in their own data directory; return their supervisor.
 
-        `tree`: of another version, whose code they run.
+        `tree`: of another version, whose code they run. `settings`: further ones.
         """
         assert self.proxy is not None
         at = self.addresses
@@ -153,6 +157,7 @@ class World:
             "HEADSTART_DATA": str(self.data(instance)),
             "HEADSTART_INSTANCE": instance,
             **(code_of(tree) if tree else {}),
+            **(settings or {}),
         }
         supervisor = Supervisor(self.data(instance) / "workers", environment, names)
         supervisor.start()
