@@ -35,7 +35,7 @@ from processing.worker_report import MEMORY, PREDICTIONS, SPANS
 from sinks.connections import reporting_lost_connections
 from sinks.postgres.migrate import migrate
 from sinks.postgres.permissions import REFUSED, PermissionMissing
-from topics.catalogue import DECISIONS, MODELS
+from topics.catalogue import DECISIONS, MODELS, group_of
 from topics.epoch import Epoch, LogInRecreation, read_epoch
 from topics.kafka.admin import TopicsMissing, partition_counts
 
@@ -255,7 +255,7 @@ async def _require_own_name(name: str, config: WorkerConfig, health: HealthRepor
 
 
 def _membership(name: str, config: WorkerConfig) -> Membership:
-    return Membership(config.kafka, f"headstart-{name}", config.instance, config.data)
+    return Membership(config.kafka, group_of(name), config.instance, config.data)
 
 
 async def _leave_group(name: str, config: WorkerConfig) -> None:

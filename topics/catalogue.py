@@ -126,12 +126,25 @@ MODELS: Final = Topic(
     internal=True,
 )
 
-THRESHOLDS_GROUP: Final = "headstart-thresholds"
-EPISODES_GROUP: Final = "headstart-episodes"
-HISTORY_GROUP: Final = "headstart-history"
-PREDICTIONS_GROUP: Final = "headstart-predictions"
+_GROUP_PREFIX: Final = "headstart-"
+
+
+def group_of(worker: str) -> str:
+    """Return the name of a worker's consumer group."""
+    return f"{_GROUP_PREFIX}{worker}"
+
+
+def worker_of(group: str) -> str:
+    """Return the name of the worker whose consumer group this is; another group's name as it is."""
+    return group.removeprefix(_GROUP_PREFIX)
+
+
+THRESHOLDS_GROUP: Final = group_of("thresholds")
+EPISODES_GROUP: Final = group_of("episodes")
+HISTORY_GROUP: Final = group_of("history")
+PREDICTIONS_GROUP: Final = group_of("predictions")
 """Reads `headstart.decisions`."""
-SPANS_GROUP: Final = "headstart-spans"
+SPANS_GROUP: Final = group_of("spans")
 """Reads a topic of another system: an OpenTelemetry Collector's."""
 EVENTS_GROUPS: Final = (THRESHOLDS_GROUP, EPISODES_GROUP)
 """The groups whose workers read `headstart.events`."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.support.output import printable
 from cli.support.times import iso_moment
+from topics.catalogue import worker_of
 
 if TYPE_CHECKING:
     from topics.dead_letters.log import Handling
@@ -52,7 +53,7 @@ def row(letter: DeadLetterRecord, handling: Handling | None) -> dict[str, str]:
     return {
         "at": letter.at,
         "refused": iso_moment(letter.refused_at),
-        "group": printable((letter.group or "").removeprefix("headstart-")),
+        "group": printable(worker_of(letter.group or "")),
         "source": f"{printable(source.topic)}:{source.partition}:{source.offset}{place}"
         if source
         else "",

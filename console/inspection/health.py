@@ -10,6 +10,7 @@ from console.inspection.partition_owners import without_owner
 from console.inspection.snapshot import SystemSnapshot
 from console.inspection.workers import Worker
 from processing.worker_report import WORKERS
+from topics.catalogue import group_of
 from topics.kafka.transactions import LONG_S, OpenTransaction, long_open
 
 STILL_S: Final = 30.0
@@ -76,7 +77,7 @@ def _held(found: Sequence[OpenTransaction], now: float) -> list[str]:
 
 def _runs_elsewhere(name: str, snapshot: SystemSnapshot) -> bool:
     """Return whether the broker says that workers of this name own partitions."""
-    state = snapshot.log.groups.get(f"headstart-{name}") if snapshot.log else None
+    state = snapshot.log.groups.get(group_of(name)) if snapshot.log else None
     return state is not None and bool(state.owned)
 
 

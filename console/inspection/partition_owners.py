@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from console.inspection.lag import GroupLag
+from topics.catalogue import worker_of
 from topics.kafka.groups import GroupState
 
 
@@ -25,7 +26,7 @@ def without_owner(lags: Iterable[GroupLag], states: Mapping[str, GroupState]) ->
         state = states.get(each.group)
         if state is None or not each.total:
             continue
-        worker = f"`headstart worker {each.group.removeprefix('headstart-')}`"
+        worker = f"`headstart worker {worker_of(each.group)}`"
         if not state.members:
             yield Unowned(
                 f"group {each.group} has no member: no worker takes in the {each.total:,} records "

@@ -22,10 +22,11 @@ from memory.store.outbox import OutboxLag, outbox_lag
 from processing.worker_report import MEMORY, WORKERS
 from sinks.postgres.reading import reporting_schema_errors
 from sinks.postgres.rights import require_rights_to_store
+from topics.catalogue import group_of
 
 ANSWER_S: Final = 8.0
 """Timeout of a service's answer."""
-MEMORY_GROUP: Final = f"headstart-{MEMORY}"
+MEMORY_GROUP: Final = group_of(MEMORY)
 """Under this name the lag of the memory is shown among the groups; its worker is in none."""
 _REST: Final = 10
 """Reading all values from Redis takes at most one part in this many of the time."""
@@ -76,7 +77,7 @@ def reported_lags(workers: Iterable[Worker], known: Set[str]) -> list[GroupLag]:
     """
     found = dict[str, dict[int, int]]()
     for each in workers:
-        group = f"headstart-{each.name}"
+        group = group_of(each.name)
         if each.report is not None and each.name not in WORKERS and group not in known:
             found.setdefault(group, {}).update(each.report.lag)
     return [GroupLag(group, "as reported", lag) for group, lag in found.items()]

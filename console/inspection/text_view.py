@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from console.inspection.health import HealthSummary, assess
 from console.inspection.sparkline import sparkline
 from console.inspection.trends import Trends
+from topics.catalogue import worker_of
 
 WIDE: Final = 60
 """Minimum columns for full names."""
@@ -105,7 +106,7 @@ def _groups(trends: Trends, width: int) -> Iterator[ScreenLine]:
     yield ScreenLine("")
     yield ScreenLine("lag by partition" if width >= WIDE else "lag", "head")
     for group in snapshot.groups:
-        name = group.group.removeprefix("headstart-")
+        name = worker_of(group.group)
         each = " ".join(str(lag) for lag in group.lag.values())
         text = f"  {name:12}{group.total:>8,}  | {each}" if width >= WIDE else f" {name} {each}"
         yield ScreenLine(text, "warn" if group.total else "")

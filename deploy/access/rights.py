@@ -30,6 +30,7 @@ from topics.catalogue import (
     THRESHOLDS_GROUP,
     TOPICS,
     Topic,
+    worker_of,
 )
 
 Kind = Literal["topic", "group", "key", "channel", "command", "role"]
@@ -94,11 +95,8 @@ _TOPICS: Final[Mapping[str, Mapping[str, Sequence[Topic]]]] = {
 Workers write to `headstart.events` control records: what downweights, or sets a default. They read
 of its configuration how far a clock may be ahead."""
 _GROUPS: Final = {
-    "episodes": EPISODES_GROUP,
-    "thresholds": THRESHOLDS_GROUP,
-    "history": HISTORY_GROUP,
-    "predictions": PREDICTIONS_GROUP,
-    "spans": SPANS_GROUP,
+    worker_of(group): group
+    for group in (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP, SPANS_GROUP)
 }
 _ALL_KEYS: Final = "headstart:*"
 _THRESHOLD_KEYS: Final = "headstart:thresholds:*"

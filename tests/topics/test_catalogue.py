@@ -15,6 +15,8 @@ from topics.catalogue import (
     THRESHOLDS_GROUP,
     TOPICS,
     Topic,
+    group_of,
+    worker_of,
 )
 
 PUBLIC = [topic for topic in TOPICS if not topic.internal]
@@ -58,6 +60,13 @@ def test_groups_are_different() -> None:
     groups = [catalogue.THRESHOLDS_GROUP, catalogue.EPISODES_GROUP, catalogue.HISTORY_GROUP]
     groups.append(catalogue.PREDICTIONS_GROUP)
     assert len(set(groups)) == 4
+
+
+def test_a_group_is_named_by_its_worker() -> None:
+    assert group_of("thresholds") == "headstart-thresholds"
+    assert worker_of(group_of("thresholds")) == "thresholds"
+    assert worker_of("another") == "another"
+    assert worker_of("of-headstart-episodes") == "of-headstart-episodes"
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from topics.catalogue import group_of
 from topics.kafka.limits import LARGEST_MS
 
 TOPIC_HEADER: Final = "__connect.errors.topic"
@@ -122,7 +123,7 @@ class DeadLetterFilter:
     def takes(self, letter: DeadLetterRecord) -> bool:
         """Return whether a dead letter matches."""
         return (
-            (self.group is None or letter.group in (self.group, f"headstart-{self.group}"))
+            (self.group is None or letter.group in (self.group, group_of(self.group)))
             and (self.topic is None or (letter.source and letter.source.topic) == self.topic)
             and (self.reason is None or self.reason.casefold() in letter.reason.casefold())
             and (self.since is None or letter.refused_at >= self.since)
