@@ -87,6 +87,15 @@ def test_every_worker_ends_itself_when_it_is_stuck() -> None:
         assert SERVICES[name]["command"] == ["worker", name, "--watched"]
 
 
+def test_a_replaced_worker_is_known_by_its_host_name() -> None:
+    """Else it waits until the session of its predecessor has expired."""
+    assert all(SERVICES[name]["hostname"] == name for name in WORKERS)
+
+
+def test_a_group_that_is_empty_makes_no_worker_wait() -> None:
+    assert SERVICES["kafka"]["environment"]["KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS"] == 0
+
+
 def test_nothing_is_published_beyond_this_machine() -> None:
     published = [port for each in SERVICES.values() for port in each.get("ports", [])]
     assert published
