@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -28,21 +29,34 @@ class Load:
         self._at, self._folder = addresses, folder
         self._executors: list[subprocess.Popen[bytes]] = []
         self._begin: Mapping[int, int] = {}
+        self._events_per_s = 0.0
 
-    def start(self, events_per_s: float) -> None:
-        """Start all."""
-        journal = self._folder / "journal"
-        journal.mkdir()
+    def start(self, events_per_s: float, code: Mapping[str, str] | None = None) -> None:
+        """Start all. `code`: the environment in which they run the client of another version."""
+        (self._folder / "journal").mkdir()
         self._begin = asyncio.run(topic_state(self._at.kafka, EVENTS.name)).end
-        for number in range(EXECUTORS):
-            work = Work(
-                self._at.kafka, str(self._folder / "spool"), TENANT, str(journal / str(number)),
-                events_per_s / EXECUTORS, number,
+        self._events_per_s = events_per_s
+        self._executors = [self._executor(number, number, code) for number in range(EXECUTORS)]
+
+    def replace(self, number: int) -> None:
+        """Kill an executor -9, and start one of this version in its place."""
+        self._executors[number].kill()
+        self._executors[number].wait()
+        self._executors[number] = self._executor(number, EXECUTORS + number)
+
+    def _executor(
+        self, number: int, seed: int, code: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        journal = str(self._folder / "journal" / str(number))
+        work = Work(
+            self._at.kafka, str(self._folder / "spool"), TENANT, journal,
+            self._events_per_s / EXECUTORS, seed,
+        )  # fmt: skip
+        with (self._folder / f"executor-{number}.log").open("ab") as log:
+            return subprocess.Popen(
+                command(work), stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, **(code or {})},
             )  # fmt: skip
-            with (self._folder / f"executor-{number}.log").open("ab") as log:
-                self._executors.append(
-                    subprocess.Popen(command(work), stdout=log, stderr=log, start_new_session=True)
-                )
 
     def running(self) -> bool:
         """Return whether no executor has ended."""

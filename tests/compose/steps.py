@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -11,21 +12,14 @@ from typing import Any
 import pytest
 
 from tests.chaos.checker import Checked
-from tests.chaos.flow import Flow
 from tests.compose.engine import IMAGE, EngineFailed, Project, run
-from tests.compose.load import TENANT, Load
+from tests.compose.goals import Goals
+from tests.compose.load import Load
 from tests.patience import until
 
 SERVICES = ("redis", "postgres", "kafka")
 WORKERS = ("history", "predictions", "memory", "episodes", "thresholds")
-KILLED = (*SERVICES, *WORKERS, "thresholds", "thresholds")
 PATIENCE_S = 180.0
-PAUSE_S = 6.0
-"""Between one fault and the next."""
-RESTARTED_S = 60.0
-"""Most that a stuck worker may take to be restarted."""
-
-Echo = Callable[[str], None]
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -62,49 +56,6 @@ def compiled(project: Project) -> None:
     assert project.exec("thresholds", "python", "-c", script).strip() == "True"
 
 
-def kill_each(project: Project, load: Load, fresh_s: float, echo: Echo) -> list[dict[str, Any]]:
-    """Kill each container in turn; return how long until thresholds were fresh after each."""
-    found = []
-    with Flow(project.addresses.redis, TENANT) as flow:
-        until(lambda: flow.fresh(0), PATIENCE_S)
-        time.sleep(PAUSE_S)
-        for service in KILLED:
-            before = project.container(service)["State"]["StartedAt"]
-            since = project.kill(service)
-            until(
-                lambda since=since: flow.fresh(int(since * 1000)),  # type: ignore[misc]
-                PATIENCE_S, seen=lambda service=service: service,  # type: ignore[misc]
-            )  # fmt: skip
-            fresh = round(time.time() - since, 1)
-            until(lambda: restarted(project, service, before), PATIENCE_S, 0.5)  # noqa: B023
-            echo(f"kill -9 of {service}: thresholds fresh after {fresh} s")
-            found.append({"killed": service, "fresh_s": fresh})
-            assert service not in WORKERS or fresh <= fresh_s, f"{service}: {fresh} s"
-            assert load.running(), "an executor has ended"
-            time.sleep(PAUSE_S)
-    return found
-
-
-def restarted(project: Project, service: str, before: str) -> bool:
-    """Return whether a service's container runs, and was not started at `before`."""
-    state = project.container(service)["State"]
-    return bool(state["Running"]) and state["StartedAt"] != before
-
-
-def stop_worker(project: Project, service: str) -> float:
-    """Stop the process of a worker, as a hang would; return when it was restarted, in seconds."""
-    before = project.container(service)["State"]["StartedAt"]
-    script = (
-        "import os, signal\n"
-        f"with open('/data/workers/{service}-0/worker.lock') as lock: pid = int(lock.read())\n"
-        "os.kill(pid, signal.SIGSTOP)"
-    )
-    begun = time.monotonic()
-    project.exec(service, "python", "-c", script)
-    until(lambda: restarted(project, service, before), RESTARTED_S, 0.5)
-    return round(time.monotonic() - begun, 1)
-
-
 def all_healthy(project: Project) -> None:
     """Wait until the engine calls every container healthy."""
     for service in (*SERVICES, *WORKERS):
@@ -135,10 +86,22 @@ def foreign_folder(folder: Path) -> str:
     return lines[0]
 
 
-def same_after_restart(project: Project, load: Load, first: Checked) -> dict[str, Any]:
+def verified(project: Project, goals: Goals) -> dict[str, int]:
+    """Return what `headstart verify` found over the whole log, in the container of a worker."""
+    words = ("headstart", "verify", "--caught-up", "--json")
+    try:
+        found = json.loads(project.exec("thresholds", *words))
+    except EngineFailed as error:
+        goals.missed.append(f"headstart verify: {error}")
+        return {}
+    return {"events": found["events"], "rows": found["rows"], **found["counts"]}
+
+
+def same_after_restart(
+    project: Project, load: Load, first: Checked, goals: Goals
+) -> dict[str, Any]:
     """Remove all containers and start them again; the volumes have everything."""
     project.compose("down")
     took = timed(lambda: project.compose("up", "-d", "--wait", *SERVICES, *WORKERS))
     until(lambda: load.check() == first, PATIENCE_S, 1.0, seen=load.check)
-    project.exec("thresholds", "headstart", "verify")
-    return {"healthy_again_s": took}
+    return {"healthy_again_s": took, "verify": verified(project, goals)}
