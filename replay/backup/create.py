@@ -20,7 +20,8 @@ from replay.backup.folder import whole_folder
 from replay.backup.manifest import FORMAT, BackupFile, Manifest, SequenceState, write_manifest
 from replay.backup.packed_files import PackedWriter
 from replay.backup.saved_records import record_line, row_line
-from replay.log.live_table import read_settled
+from replay.log.live_table import applied_offset, live
+from replay.log.row_files import settled_table_in_files
 from sinks.postgres.migrate import read_migrations
 from sinks.postgres.progress import stored_offsets
 from sinks.postgres.reading import reading_postgres
@@ -106,10 +107,12 @@ class _Backup:
     async def _save_rows(self, epoch: Epoch) -> None:
         with PackedWriter(self._folder, "learned_rows.jsonl.zst") as file:
             for number in range(epoch.partitions):
-                table = await read_settled(self._kafka, number, epoch.number)
-                self._applied[number] = table.applied_offset
-                for key, row in table.rows.items():
-                    file.add(row_line(number, key, row))
+                async with settled_table_in_files(
+                    self._kafka, number, epoch.number, self._folder
+                ) as table:
+                    self._applied[number] = applied_offset(live(table.own))
+                    for key, row in table.rows():
+                        file.add(row_line(number, key, row))
             self._done(file.finish("rows"))
 
     async def _save_latest(self, topic: str, kind: str, left_out: bytes) -> None:

@@ -17,6 +17,8 @@ from topics.catalogue import CHANGELOG
 
 BATCH_BYTES: Final = 4_000_000
 """Bytes that are sent before an acknowledgement is waited for."""
+_RECORD_BYTES: Final = 500
+"""What a record that waits takes beside its key and value, about."""
 _MAX_REQUEST: Final = CHANGELOG.max_record_bytes - 65_536
 _OLDEST_MS: Final = 86_400_000
 
@@ -55,7 +57,7 @@ async def send_saved(producer: Any, topic: str, records: Iterable[SavedRecord]) 
                 timestamp_ms=each.timestamp, headers=list(each.headers),
             )
         )  # fmt: skip
-        size += len(each.value or b"")
+        size += len(each.value or b"") + len(each.key or b"") + _RECORD_BYTES
         if size > BATCH_BYTES:
             await asyncio.gather(*waiting)
             waiting, size = [], 0

@@ -6,8 +6,8 @@ The rows get the version of before offset 0 of the new log epoch, as if a worker
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from replay.backup.record_writer import (
     producing,
     send_saved,
 )
+from replay.backup.restored_events import PrefixDiffers, RestoredEvents
 from replay.backup.saved_records import SavedRecord, read_saved_records, read_saved_rows
 from replay.purge.run import purge_parts
 from topics.catalogue import (
@@ -103,40 +104,35 @@ class RestoredLog:
 
         That is, by partition, the first offset that the restored tables lack. Raises `LogNotEmpty`.
         """
-        records: dict[int, list[SavedRecord]] = defaultdict(list)
-        for each in map(kept_by_retention, self._saved("events", EVENTS.name)):
-            records[each.partition].append(each)
-        held = self._manifest.stored
-        stored = {
-            number: sum(each.offset < held.get(number, 0) for each in records[number])
-            for number in range(self._epoch.partitions)
-        }
+        numbers = range(self._epoch.partitions)
+        later = list(self._control_records(purges, operators_key))
+
+        def records() -> Iterable[SavedRecord]:
+            return chain(map(kept_by_retention, self._saved("events", EVENTS.name)), later)
+
+        restored = RestoredEvents(records, self._epoch.partitions, self._manifest.stored)
+        state = await topic_state(self._kafka, EVENTS.name)
+        end = {number: state.end[number] for number in numbers}
+        try:
+            await restored.require_prefix(
+                self._kafka, EVENTS.name, {number: state.begin[number] for number in numbers}, end
+            )
+        except PrefixDiffers as error:
+            raise LogNotEmpty(EVENTS.name) from error
+        async with producing(self._kafka) as producer:
+            await send_saved(producer, EVENTS.name, restored.missing(end))
+        written = (await topic_state(self._kafka, EVENTS.name)).end
+        if any(written[number] != restored.counts[number] for number in numbers):
+            raise LogNotEmpty(EVENTS.name)
+        return restored.stored
+
+    def _control_records(
+        self, purges: Sequence[Purge], operators_key: bytes | None
+    ) -> Iterable[SavedRecord]:
         for part in (part for purge in purges for part in purge_parts(purge)):
             for out in control_records(part, range(self._epoch.partitions), operators_key):
                 headers = tuple(out.headers)
-                records[out.partition].append(
-                    SavedRecord(out.partition, -1, None, out.key, out.value, headers)
-                )
-        missing = await self._missing(records)
-        async with producing(self._kafka) as producer:
-            await send_saved(producer, EVENTS.name, missing)
-        end = (await topic_state(self._kafka, EVENTS.name)).end
-        if any(end[number] != len(each) for number, each in records.items()):
-            raise LogNotEmpty(EVENTS.name)
-        return stored
-
-    async def _missing(self, records: Mapping[int, Sequence[SavedRecord]]) -> list[SavedRecord]:
-        """Return what an interrupted restore has not written. Raises `LogNotEmpty`."""
-        state = await topic_state(self._kafka, EVENTS.name)
-        begin = {number: state.begin[number] for number in range(self._epoch.partitions)}
-        end = {number: state.end[number] for number in begin}
-        async for record in read_records(self._kafka, EVENTS.name, begin, end):
-            ours = records.get(record.partition, ())
-            if record.offset >= len(ours) or (record.key, record.value) != (
-                ours[record.offset].key, ours[record.offset].value,
-            ):  # fmt: skip
-                raise LogNotEmpty(EVENTS.name)
-        return [each for number, of in records.items() for each in of[end[number] :]]
+                yield SavedRecord(out.partition, -1, None, out.key, out.value, headers)
 
     async def write_rows(self) -> int:
         """Write the learned rows, each partition's own row last; return how many contexts.

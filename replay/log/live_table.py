@@ -52,16 +52,22 @@ async def read_table(kafka: str, state: TopicState, partition: int, epoch: int) 
     begin, end = {partition: state.begin[partition]}, {partition: state.end[partition]}
     async for record in read_records(kafka, CHANGELOG.name, begin, end):
         key, row = record.key, record.value
-        if not is_row(key, row) or stale(found.rows.get(key), row):
-            continue
-        if row is None:
-            found.rows.pop(key, None)
-        else:
-            found.rows[key] = row
-            if version(row) == (epoch, -1):
-                found.begin[key] = row
+        taken = is_row(key, row) and apply_record(found.rows, key, row)
+        if taken and row is not None and version(row) == (epoch, -1):
+            found.begin[key] = row
     found.rows = live(found.rows)
     return found
+
+
+def apply_record(rows: Rows, key: bytes, row: bytes | None) -> bool:
+    """Apply a record of the changelog to rows, deleted ones among them; False: it is stale."""
+    if stale(rows.get(key), row):
+        return False
+    if row is None:
+        rows.pop(key, None)
+    else:
+        rows[key] = row
+    return True
 
 
 async def read_settled(

@@ -23,7 +23,7 @@ from replay.backup.folder import require_new
 from replay.backup.manifest import Manifest, UnusableBackup, read_manifest
 from replay.backup.restored_log import RestoredLog, unlearned_row
 from replay.backup.saved_records import read_saved_records, read_saved_rows
-from replay.log.live_table import Rows, read_whole_table
+from replay.log.row_files import table_in_files
 from replay.recreation.held_producers import (
     HOLD_S,
     MEMBERS_S,
@@ -32,6 +32,7 @@ from replay.recreation.held_producers import (
     require_no_members,
     require_same_ends,
 )
+from replay.recreation.row_digests import RowsDigest
 from replay.recreation.saved_log import RECREATED, save_log, saved_topics
 from sinks.connections import connect_postgres, reporting_lost_connections
 from sinks.epochs import known_epochs, remember_epoch
@@ -49,6 +50,7 @@ from topics.catalogue import (
 )
 from topics.epoch import Epoch, Recreation, next_number, read_log_state, write_log_state
 from topics.kafka.admin import delete_groups, delete_topics, describe_topics
+from topics.kafka.reader import topic_state
 from topics.kafka.topic_copies import create_copies
 
 GROUPS: Final = (THRESHOLDS_GROUP, EPISODES_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP)
@@ -244,17 +246,25 @@ async def _replace(
 
 async def _check_rows(kafka: str, epoch: Epoch, folder: Path, manifest: Manifest) -> dict[int, int]:
     """Return by partition how many rows the new changelog has. Raises `NotWrittenAlike`."""
-    own = {PARTITION_KEY: unlearned_row(epoch)}
-    saved: dict[int, Rows] = {number: {**own} for number in range(epoch.partitions)}
+    own = dict.fromkeys(range(epoch.partitions), unlearned_row(epoch))
+    saved = {number: RowsDigest() for number in own}
     for file in manifest.of_kind("rows"):
         for number, key, row in read_saved_rows(folder, file):
-            saved[number][key] = with_version(row, epoch.number, -1)
-    tables = await read_whole_table(kafka, epoch)
-    for number, rows in saved.items():
-        if tables[number].rows != rows:
-            found = len(tables[number].rows)
-            raise NotWrittenAlike(CHANGELOG.name, number, found, len(rows))
-    return {number: len(rows) for number, rows in saved.items()}
+            written = with_version(row, epoch.number, -1)
+            if key == PARTITION_KEY:
+                own[number] = written
+            else:
+                saved[number].add(key, written)
+    state = await topic_state(kafka, CHANGELOG.name)
+    for number, digest in saved.items():
+        digest.add(PARTITION_KEY, own[number])
+        found = RowsDigest()
+        async with table_in_files(kafka, state, number, folder) as table:
+            for key, row in table.rows():
+                found.add(key, row)
+        if found != digest:
+            raise NotWrittenAlike(CHANGELOG.name, number, found.count, digest.count)
+    return {number: digest.count for number, digest in saved.items()}
 
 
 async def _check_records(kafka: str, epoch: Epoch, folder: Path, manifest: Manifest) -> None:

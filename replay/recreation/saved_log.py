@@ -23,7 +23,8 @@ from replay.backup.manifest import (
 )
 from replay.backup.packed_files import PackedWriter, lines_of
 from replay.backup.saved_records import record_line, row_line, saved_line
-from replay.log.live_table import Rows, is_settled, read_table
+from replay.log.live_table import applied_offset, is_settled, live
+from replay.log.row_files import RowFiles, table_in_files
 from replay.recreation.carried_records import (
     PartitionStates,
     first_needed_events,
@@ -126,11 +127,11 @@ class _Saving:
         state, applied = await topic_state(self._kafka, CHANGELOG.name), dict[int, int]()
         with PackedWriter(self._folder, "learned_rows.jsonl.zst") as file:
             for number in range(self._epoch.partitions):
-                table = await read_table(self._kafka, state, number, self._epoch.number)
-                _require_settled(table.rows, number, self._epoch.number)
-                applied[number] = table.applied_offset
-                for key, row in table.rows.items():
-                    file.add(row_line(number, key, row))
+                async with table_in_files(self._kafka, state, number, self._folder) as table:
+                    _require_settled(table, number, self._epoch.number)
+                    applied[number] = applied_offset(live(table.own))
+                    for key, row in table.rows():
+                        file.add(row_line(number, key, row))
             self._done(file.finish("rows"))
         return applied
 
@@ -196,12 +197,14 @@ class _Saving:
             self._echo(f"{file.name}: {file.entries:,} entries, {file.bytes:,} bytes")
 
 
-def _require_settled(rows: Rows, partition: int, epoch: int) -> None:
+def _require_settled(table: RowFiles, partition: int, epoch: int) -> None:
     """Raise `NotSettled` unless rows are what was learned up to the partition's offset."""
-    own = rows.get(PARTITION_KEY)
-    if rows and (own is None or version(own)[0] != epoch):
+    decisive = live(table.own)
+    own = decisive.get(PARTITION_KEY)
+    whole = own is not None and version(own)[0] == epoch
+    if not whole and any(True for _row in table.rows()):
         raise NotSettled(partition, "its rows are not all in the changelog of this log epoch")
-    if not is_settled(rows, epoch):
+    if not is_settled(decisive, epoch):
         raise NotSettled(partition, "a rebuild is in progress")
 
 
