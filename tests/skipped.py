@@ -1,6 +1,7 @@
 """What test runs skipped and why: `python -m tests.skipped RUN.xml ...`, JUnit reports of pytest.
 
-A test that another of the runs ran is counted apart: only what no run ran was not tested.
+A test that another of the runs ran is counted apart: only what no run ran was not tested. Then the
+suites that are no part of CI, and why.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
+
+from tests.compose.engine import no_engine
 
 
 class TestCase(NamedTuple):
@@ -51,5 +54,12 @@ def summary(runs: Iterable[Iterable[TestCase]]) -> list[str]:
     return lines
 
 
+def left_out() -> list[str]:
+    """Return the lines that list the suites that CI does not run."""
+    why = no_engine() or "a container engine answers, but it takes ten minutes; run it by hand"
+    return ["Skipped as a whole:", f"      1  make test-compose: {why}"]
+
+
 if __name__ == "__main__":
-    print(*summary(read_cases(Path(report)) for report in sys.argv[1:]), sep="\n")
+    reports = (read_cases(Path(report)) for report in sys.argv[1:])
+    print(*summary(reports), *left_out(), sep="\n")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.skipped import read_cases, summary
+import pytest
+
+from tests.skipped import left_out, read_cases, summary
 
 ONE = """<testsuites><testsuite>
 <testcase classname="tests.a" name="test_x"><skipped message="no Chromium"/></testcase>
@@ -30,4 +32,13 @@ def test_tests_that_no_run_ran_are_counted_apart(tmp_path: Path) -> None:
 def test_no_skips_are_reported() -> None:
     assert summary([]) == [
         "Skipped in every run:", "      0", "Skipped in one run and run in another:", "      0",
+    ]  # fmt: skip
+
+
+def test_containers_are_reported_where_they_cannot_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert left_out() == [
+        "Skipped as a whole:", "      1  make test-compose: docker is not on PATH"
     ]  # fmt: skip
