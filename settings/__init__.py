@@ -17,7 +17,7 @@ from pydantic_settings import EnvSettingsSource, NoDecode, SettingsConfigDict
 from headstart.arguments.addresses import CREDENTIALS, holds_credentials
 from headstart.arguments.checks import HIGHEST_PORT
 from headstart.arguments.levels import split_levels, wrong_level
-from headstart.connections.kafka_security import SECRETS, UNSECURED
+from headstart.connections.kafka_security import SECRETS
 from headstart.connections.own_security import use_security
 from headstart.connections.secret import UnusableSecurity
 from headstart.keys import DEFAULT_LEVELS
@@ -29,7 +29,7 @@ from memory.store.limits import RetentionLimits, WriteLimits
 from processing.config import DEEPEST, LearningConfig, Objectives
 from processing.records.dlq_limits import DlqLimits
 from processing.worker_report import STUCK_AFTER_S
-from settings.connections import brokers_of_config, security_of
+from settings.connections import brokers_of_config, login_of_stack, security_of
 from settings.encryption_settings import EncryptionSettings
 from settings.file import SettingsFile, SettingsFileError, read_file
 from settings.kafka_settings import KafkaSettings
@@ -275,15 +275,15 @@ def read_with_origins(**flags: Any) -> LoadedSettings:
     origins = _origins(found, filed, file, environment, bare, given)
     if not (settings.model_fields_set | found.keys()) & {"kafka"}:
         found |= _usable(brokers_of_config, settings)
+    login = login_of_stack(settings) if origins["kafka"] == RUNNING else {}
+    found, origins = found | login, origins | dict.fromkeys(login, RUNNING)
     settings = settings.model_copy(update=found)
     remember_passwords(settings.postgres, settings.redis)
     remember_secret(settings.operators_key.get_secret_value())
     remember_secret(settings.embedding_key.get_secret_value())
     if origins["encryption_key"].startswith("file "):  # else it is read again at every use
         _use_keys(settings.encryption_key)
-    # The local stack's own broker speaks plain text.
-    is_local = origins["kafka"] == RUNNING
-    use_security(UNSECURED if is_local else _usable(security_of, settings))
+    use_security(_usable(security_of, settings))
     return LoadedSettings(settings, origins)
 
 

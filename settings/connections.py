@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import SecretStr
 
 from headstart.connections.kafka_security import (
     OPTIONS,
+    PLAINTEXT,
     SECRETS,
     UNSECURED,
     KafkaSecurity,
@@ -27,6 +30,23 @@ def security_of(settings: Settings) -> KafkaSecurity:
     if settings.kafka_ssl_check_hostname:
         del options["ssl_check_hostname"]  # the file may say otherwise
     return combined_security(settings.kafka_config, options)
+
+
+def login_of_stack(settings: Settings) -> dict[str, Any]:
+    """Return the settings that differ from how commands log in at the local stack's own broker.
+
+    Of one that was started with `--secure` as its operator, else plain text: settings of Kafka's
+    security are those of another broker.
+    """
+    from deploy.access.rights import OPERATOR
+    from deploy.local.secure.credentials import Credentials
+
+    credentials = Credentials.kept(settings.data)
+    login = credentials.kafka_options(OPERATOR) if credentials else {"security_protocol": PLAINTEXT}
+    options: dict[str, Any] = dict.fromkeys(OPTIONS, "") | login
+    options |= {name: SecretStr("") for name in SECRETS} | {"ssl_check_hostname": True}
+    found = {"kafka_config": "", **{f"kafka_{name}": value for name, value in options.items()}}
+    return {name: value for name, value in found.items() if value != getattr(settings, name)}
 
 
 def local_security(kafka: str) -> dict[str, str]:

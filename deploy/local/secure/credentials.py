@@ -9,6 +9,7 @@ them.
 | `certificates/broker-keystore.pem` | Kafka's certificate, and its login as a super user |
 | `certificates/server.pem` | the certificate of Postgres and Redis |
 | `certificates/ROLE.pem` | the certificate of a role of Postgres |
+| `certificates/USER.pem` | the certificate of a process in Kafka, in place of its password there |
 | `passwords/PROCESS` | the password of a process in Kafka and Redis |
 | `executor.env`, `operator.env` | the variables of executors and of commands |
 """
@@ -50,8 +51,14 @@ _MECHANISM: Final = "SCRAM-SHA-512"
 _OTHERS: Final = {
     CONFIG: "",
     variable("ssl_check_hostname"): "true",
-    **{variable(name): "" for name in ("sasl_password", "ssl_cert", "ssl_key", "oauth_token_url")},
-}
+    **{
+        variable(name): ""
+        for name in (
+            "sasl_mechanism", "sasl_username", "sasl_password", "sasl_password_file", "ssl_cert",
+            "ssl_key", "oauth_token_url",
+        )
+    },
+}  # fmt: skip
 """Settings of another broker, which would take precedence, are set back."""
 
 
@@ -63,8 +70,12 @@ class Credentials:
         self.certificates = CertificateFolder(folder / "certificates")
 
     @classmethod
-    def opened(cls, data: Path) -> Credentials:
-        """Return those of a data directory; make them if there are none. Raises `StackError`."""
+    def opened(cls, data: Path, *, kafka_certificates: bool = False) -> Credentials:
+        """Return those of a data directory; make them if there are none. Raises `StackError`.
+
+        `kafka_certificates`: if they are made, processes log in to Kafka by certificate (mTLS), not
+        by password; a directory keeps the way that it was made with.
+        """
         folder = data / _FOLDER
         if not folder.exists():
             if (data / "postgres").exists() or (data / "redis").exists():
@@ -72,8 +83,14 @@ class Credentials:
                     f"{data} was made without --secure, and its databases have no TLS: start "
                     "without --secure, or choose another data directory (--data)"
                 )
-            _make(folder)
+            _make(folder, kafka_certificates=kafka_certificates)
         return cls(folder)
+
+    @classmethod
+    def kept(cls, data: Path) -> Credentials | None:
+        """Return those of a data directory; None if it was made without `--secure`."""
+        folder = data / _FOLDER
+        return cls(folder) if folder.exists() else None
 
     def password(self, identity: str) -> str:
         """Return the password of a process."""
@@ -85,20 +102,36 @@ class Credentials:
         return self.certificates.pem("ca")
 
     @property
+    def by_certificate(self) -> bool:
+        """Whether processes log in to Kafka by certificate."""
+        return self.certificates.pem(USERS[OPERATOR]).exists()
+
+    @property
+    def principals(self) -> dict[str, str]:
+        """The name of each process in Kafka's ACLs, without `User:`."""
+        common_name = "CN=" if self.by_certificate else ""
+        return {identity: f"{common_name}{user}" for identity, user in USERS.items()}
+
+    @property
     def broker(self) -> KafkaSecurity:
         """How to log in as the broker itself, a super user."""
-        return described_security(
-            {
-                "security_protocol": "SSL",
-                "ssl_ca": str(self.ca),
-                "ssl_cert": str(self.certificates.pem(BROKER)),
-                "ssl_key": str(self.certificates.key(BROKER)),
-            }
-        )
+        return described_security(self._certificate(BROKER))
 
     def kafka(self, identity: str) -> KafkaSecurity:
         """How a process logs in at Kafka."""
-        return described_security(self._kafka(identity))
+        return described_security(self.kafka_options(identity))
+
+    def kafka_options(self, identity: str) -> dict[str, str]:
+        """Return how a process logs in at Kafka, by the names of `kafka_security.OPTIONS`."""
+        if self.by_certificate:
+            return self._certificate(USERS[identity])
+        return {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": _MECHANISM,
+            "sasl_username": USERS[identity],
+            "sasl_password_file": str(self._password_file(identity)),
+            "ssl_ca": str(self.ca),
+        }
 
     def redis(self, identity: str, port: int) -> str:
         """Return the URL of Redis with a process's user and password."""
@@ -126,7 +159,7 @@ class Credentials:
         return {
             "HEADSTART_KAFKA": addresses.kafka,
             **_OTHERS,
-            **{variable(name): value for name, value in self._kafka(identity).items()},
+            **{variable(name): value for name, value in self.kafka_options(identity).items()},
             "HEADSTART_POSTGRES": self.postgres(identity, postgres.port, postgres.path[1:]),
             "HEADSTART_REDIS": self.redis(identity, redis.port),
         }
@@ -144,13 +177,12 @@ class Credentials:
             part.replace(file)
         return files
 
-    def _kafka(self, identity: str) -> dict[str, str]:
+    def _certificate(self, name: str) -> dict[str, str]:
         return {
-            "security_protocol": "SASL_SSL",
-            "sasl_mechanism": _MECHANISM,
-            "sasl_username": USERS[identity],
-            "sasl_password_file": str(self._password_file(identity)),
+            "security_protocol": "SSL",
             "ssl_ca": str(self.ca),
+            "ssl_cert": str(self.certificates.pem(name)),
+            "ssl_key": str(self.certificates.key(name)),
         }
 
     def _password_file(self, identity: str) -> Path:
@@ -166,7 +198,7 @@ def require_unsecured(data: Path) -> None:
         )
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, *, kafka_certificates: bool) -> None:
     part = folder.with_suffix(".new")
     shutil.rmtree(part, ignore_errors=True)
     for each in (part, part / "certificates", part / "passwords"):
@@ -175,8 +207,9 @@ def _make(folder: Path) -> None:
     certificates.make_ca("ca", days=_DAYS)
     for name in (BROKER, SERVER):
         certificates.sign(name, hosts=LOCAL_HOSTS, days=_DAYS)
-    for role in sorted(set(_ROLE_OF.values())):
-        certificates.sign(role, days=_DAYS)
+    users = USERS.values() if kafka_certificates else ()
+    for name in (*sorted(set(_ROLE_OF.values())), *users):
+        certificates.sign(name, days=_DAYS)
     certificates.write_keystore(BROKER)
     certificates.key("ca").unlink()  # nothing is signed after this
     for identity in USERS:

@@ -21,14 +21,12 @@ from deploy.local.service_account import Account
 # the first is for clients; the others want a certificate of the CA, and only the broker's own may
 # do anything there.
 _PROPERTIES: Final = """\
-listeners=SASL_SSL://{host}:{port},INTERNAL://{host}:{internal},CONTROLLER://{host}:{controller}
-advertised.listeners=SASL_SSL://{host}:{port},INTERNAL://{host}:{internal}
-listener.security.protocol.map=SASL_SSL:SASL_SSL,INTERNAL:SSL,CONTROLLER:SSL
+listeners=CLIENTS://{host}:{port},INTERNAL://{host}:{internal},CONTROLLER://{host}:{controller}
+advertised.listeners=CLIENTS://{host}:{port},INTERNAL://{host}:{internal}
+listener.security.protocol.map=CLIENTS:{protocol},INTERNAL:SSL,CONTROLLER:SSL
 inter.broker.listener.name=INTERNAL
 listener.name.internal.ssl.client.auth=required
 listener.name.controller.ssl.client.auth=required
-listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512
-listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram}
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=false
 super.users=User:CN={broker}
@@ -37,14 +35,19 @@ ssl.keystore.location=../secure/certificates/{broker}-keystore.pem
 ssl.truststore.type=PEM
 ssl.truststore.location=../secure/certificates/ca.pem
 """
-_SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+_BY_PASSWORD: Final = """\
+listener.name.clients.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.clients.scram-sha-512.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+"""
+_BY_CERTIFICATE: Final = "listener.name.clients.ssl.client.auth=required\n"
 _HBA: Final = "hostssl all all 127.0.0.1/32 cert\n"
 """TLS only; the common name of the client's certificate is its role."""
 _SETINFO: Final = "client|setinfo"
 
 
 class SecuredBroker:
-    """Apache Kafka with SASL_SSL, SCRAM and an authorizer."""
+    """Apache Kafka with TLS, a login by SCRAM or by certificate, and an authorizer."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -53,16 +56,20 @@ class SecuredBroker:
     def properties(self, port: int, controller: int, internal: int) -> str:
         """Return lines of `server.properties`, which replace others of the same name."""
         self._internal = internal
-        return _PROPERTIES.format(
+        by_certificate = self._credentials.by_certificate
+        common = _PROPERTIES.format(
             host=HOST, port=port, controller=controller, internal=internal, broker=BROKER,
-            scram=_SCRAM,
+            protocol="SSL" if by_certificate else "SASL_SSL",
         )  # fmt: skip
+        return common + (_BY_CERTIFICATE if by_certificate else _BY_PASSWORD)
 
     def format_words(self, home: Path) -> list[str]:
-        """Return an argument of `StorageTool format` that adds the users.
+        """Return an argument of `StorageTool format` that adds users with passwords, if any have.
 
         It names a file: process lists show arguments, and these have passwords.
         """
+        if self._credentials.by_certificate:
+            return []
         words = []
         for identity, user in USERS.items():
             login = f"name={user},password={self._credentials.password(identity)}"
@@ -77,7 +84,7 @@ class SecuredBroker:
     def probe(self, address: str) -> None:
         """Log in as the operator, and add the ACLs. Raises if the broker is not ready."""
         readiness.kafka(address, security=self._credentials.kafka(OPERATOR))
-        given = acls_of(rights(), USERS)
+        given = acls_of(rights(), self._credentials.principals)
         asyncio.run(add_acls(f"{HOST}:{self._internal}", self._credentials.broker, given))
 
     def _file(self, home: Path) -> Path:
