@@ -13,7 +13,8 @@ from headstart.connections.kafka_connections import client_options
 from headstart.connections.kafka_security import KafkaSecurity
 
 _OPERATIONS: Final = {
-    "Read": 3, "Write": 4, "Create": 5, "Delete": 6, "Describe": 8, "DescribeConfigs": 10,
+    "Read": 3, "Write": 4, "Create": 5, "Delete": 6, "Alter": 7, "Describe": 8,
+    "DescribeConfigs": 10,
 }  # fmt: skip
 _RESOURCES: Final = {"topic": 2, "group": 3}
 _LITERAL, _ALLOW = 3, 3

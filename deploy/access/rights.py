@@ -85,15 +85,19 @@ _TOPICS: Final[Mapping[str, Mapping[str, Sequence[Topic]]]] = {
     "spans": {"Read": (EPOCHS,), "Write": (EVENTS, DEAD_LETTERS)},
     OPERATOR: {
         "Read": TOPICS,
-        "Write": (EVENTS, DECISIONS, COMMANDS, HANDLED, EPOCHS),
+        "Write": (
+            EVENTS, THRESHOLDS, DECISIONS, MODELS, COMMANDS, HANDLED, EPOCHS, CHANGELOG,
+        ),
+        "Alter": (EVENTS, DECISIONS),
         "Create": TOPICS,
         "Delete": OF_ONE_LOG,
         "DescribeConfigs": TOPICS,
     },
-}
+}  # fmt: skip
 """Executors read the log epoch: its number of partitions is the one that keys are assigned by.
 Workers write to `headstart.events` control records: what downweights, or sets a default. They read
-of its configuration how far a clock may be ahead."""
+of its configuration how far a clock may be ahead. `backup restore` and `topics recreate` write what
+workers had written, and the latter adds a partition, which has producers look again."""
 _GROUPS: Final = {
     worker_of(group): group
     for group in (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP, SPANS_GROUP)
@@ -121,7 +125,7 @@ _COMMANDS: Final = {
         *_CONNECTION, *_SCRIPTS, "hget", "hset", "hexists", "type", "rename", "expire", "time",
         *_OF_CLUSTER, "command",
     ),
-    OPERATOR: _SERVING,
+    OPERATOR: (*_SERVING, "subscribe", "unsubscribe"),
 }  # fmt: skip
 _KEYS: Final = {
     EXECUTOR: (

@@ -21,10 +21,11 @@ def writers(topic: str) -> set[str]:
     return {each.identity for each in rights("spans") if each[1:] == ("Write", "topic", topic)}
 
 
-def test_state_has_one_writer() -> None:
-    assert writers(CHANGELOG.name) == {"thresholds"}
-    assert writers(THRESHOLDS.name) == {"thresholds"}
-    assert writers(MODELS.name) == {"predictions"}
+def test_state_has_one_worker_that_writes_it() -> None:
+    """And the operator's `backup restore` and `topics recreate`, which no worker runs beside."""
+    assert writers(CHANGELOG.name) == {"thresholds", "operator"}
+    assert writers(THRESHOLDS.name) == {"thresholds", "operator"}
+    assert writers(MODELS.name) == {"predictions", "operator"}
     assert writers(COMMANDS.name) == {"operator"}
     assert writers(EPOCHS.name) == {"operator"}
 
