@@ -37,9 +37,16 @@ test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 1
 	@$(BIN)/python -m kernels.loader
 	@TEST_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) tests/integration $(ARGS)
 
-test-secure: setup ## TLS and logins on Apache Kafka, Postgres and Redis (needs Java 17, Maven, openssl)
+# Each in a run of its own; in ARGS `{}` is its name: logins, scram or mtls. SUITE, SECURE and LOGINS
+# select what is run: CI takes a part of it.
+SECURE ?= scram mtls
+SUITE ?= tests/integration
+test-secure: setup ## logins; the integration suite on TLS with SCRAM and ACLs, then with mTLS (slow)
 	@$(BIN)/python -m kernels.loader
-	@$(BIN)/python -m pytest --durations=5 tests/secure $(ARGS)
+	@$(BIN)/python -m pytest --durations=5 tests/secure $(LOGINS) $(subst {},logins,$(ARGS))
+	@for mode in $(SECURE); do \
+	  TEST_SECURE=$$mode $(BIN)/python -m pytest $(PARALLEL) $(SLOWEST) -rs $(SUITE) \
+	    $(subst {},$$mode,$(ARGS)) || exit 1; done
 
 # Two at a time, as most of them wait; each one's output follows its end. In ARGS `{}` is the name.
 test-integrations: setup ## agent frameworks, each in an environment of its own [ONLY=langchain]

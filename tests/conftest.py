@@ -1,7 +1,8 @@
 """Fixtures that every suite shares: one local stack for the session, on real parts.
 
 TEST_KAFKA chooses the broker: `embedded` (default), `apache` (Apache Kafka, needs Java and Maven),
-or host:port of one that runs. It stays in the environment: pytest-xdist's workers read it too.
+or host:port of one that runs. TEST_SECURE, `scram` or `mtls`, makes broker, Postgres and Redis
+secure (`secured.py`). Both stay in the environment: pytest-xdist's workers read them too.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
-from deploy.local import Addresses, Stack, StackConfig
+from deploy.local import Addresses, Stack
 from deploy.system import prepare
 from kernels.loader import load
 from processing.kernel_handle import kernels
 from sinks.postgres.migrate import migrate
+from tests import secured
 from tests.clusters import Cluster
 from tests.databases import made_database
 from tests.sentinels import Sentinels
@@ -38,7 +40,7 @@ from topics.epoch import Epoch
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
-BROKER = os.environ.get("TEST_KAFKA", "embedded")
+BROKER = "apache" if secured.MODE else os.environ.get("TEST_KAFKA", "embedded")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What runs in the background ignores Ctrl-C, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -48,6 +50,7 @@ for name in [name for name in os.environ if name.startswith(("HEADSTART_", "KAFK
 # Nor may what is tested leave events, or a process, behind in the tester's own spool.
 SPOOL = tempfile.TemporaryDirectory(prefix="headstart-spool-")
 os.environ |= {"HEADSTART_SPOOL": SPOOL.name, "HEADSTART_SHIPPER": "thread"}
+os.environ |= secured.environment()
 
 needs_apache = pytest.mark.skipif(
     not (shutil.which("java") and shutil.which("mvn")),
@@ -87,13 +90,29 @@ def place_in_run(item: pytest.Item, shared: AbstractSet[Path]) -> tuple[bool, bo
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests in order, and leave out those that CI runs on the other broker."""
+    """Put the tests in order, and leave out those that CI runs on the other broker.
+
+    A secured run is of both brokers' tests, without those of plain services.
+    """
     shared = {item.path for item in items if "system" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: place_in_run(item, shared))
+    if secured.MODE:
+        leave_out_plain(items)
+        return
     marker, reason = LEFT_OUT.get(BROKER, ("", ""))
     for item in items:
         if item.get_closest_marker(marker):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def leave_out_plain(items: list[pytest.Item]) -> None:
+    """Leave out what a secured run does not have."""
+    for item in items:
+        item.add_marker(pytest.mark.filterwarnings(secured.LEFT_BY_TLS))
+        if secured.MISSING:
+            item.add_marker(pytest.mark.skip(reason=secured.MISSING))
+        if plain := item.get_closest_marker("plain_only"):
+            item.add_marker(pytest.mark.skip(reason=f"plain only: {plain.kwargs['reason']}"))
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +128,7 @@ def log_levels() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     """A broker, Postgres and Redis for the session, without workers."""
-    config = StackConfig(data=tmp_path_factory.mktemp("stack"), kafka=BROKER)
+    config = secured.stack_config(data=tmp_path_factory.mktemp("stack"), kafka=BROKER)
     with Stack(config) as stack:
         yield stack.addresses
 

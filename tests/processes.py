@@ -8,10 +8,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests import secured
 from tests.patience import PATIENCE_S, until
 
-ENVIRONMENT = {name: value for name, value in os.environ.items() if "HEADSTART" not in name}
-"""Without the settings of the shell that runs the tests."""
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if "HEADSTART" not in name
+} | secured.environment()
+"""Without the settings of the shell that runs the tests, but with the login of a secured run."""
 Ended = subprocess.CompletedProcess[str]
 
 

@@ -19,13 +19,13 @@ from typing import Any
 import msgspec
 import orjson
 
-from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Emitter
 from sinks.redis.queries import served_thresholds
 from sinks.redis.thresholds import encode_value
 from tests.patience import until
-from tests.processes import command_line
+from tests.processes import ENVIRONMENT, command_line
+from tests.secured import stack_config
 from topics.catalogue import EVENTS
 from topics.kafka.reader import topic_state
 from topics.schema.json_schema import PublishedThreshold
@@ -58,7 +58,7 @@ class Agreement:
 
 def run(folder: Path, broker: str, plan: Agreement, echo: Echo) -> dict[str, Any]:
     """Run it on a system of its own; return what was compared. `broker`: embedded or apache."""
-    config = StackConfig(data=folder / "system", kafka=broker)
+    config = stack_config(data=folder / "system", kafka=broker)
     with System(config, partitions=4, echo=echo) as system:
         world = _World(system, plan, folder, echo)
         begun = time.monotonic()
@@ -214,9 +214,8 @@ class _World:
 
     def _command(self, *words: str) -> dict[str, Any]:
         """Run a command beside the system; return its output."""
-        named = {name: value for name, value in os.environ.items() if "HEADSTART_" not in name}
         line = command_line(*words, "--kafka", self._system.addresses.kafka)
-        process = subprocess.Popen([*line, "--json"], stdout=subprocess.PIPE, env=named)
+        process = subprocess.Popen([*line, "--json"], stdout=subprocess.PIPE, env=ENVIRONMENT)
         while process.poll() is None:
             self._system.check()
             with suppress(subprocess.TimeoutExpired):

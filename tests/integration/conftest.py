@@ -21,7 +21,7 @@ import psycopg
 import pytest
 from redis import Redis
 
-from deploy.local import Stack, StackConfig
+from deploy.local import Stack
 from deploy.system import System, prepare
 from headstart.events.schema import new_id
 from headstart.keys import redis_key
@@ -30,6 +30,7 @@ from tests.integration.hosts import Site
 from tests.integration.topic_records import read_whole_topic
 from tests.patience import PATIENCE_S, until
 from tests.processes import ENVIRONMENT, command_line, run_command
+from tests.secured import stack_config
 
 PARTITIONS = 4
 
@@ -38,7 +39,7 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> str:
-    """`embedded`, `apache`, or an address, as TEST_KAFKA chose."""
+    """`embedded`, `apache`, or an address, as TEST_KAFKA chose; `apache` in a secured run."""
     for plugin in pytestconfig.pluginmanager.get_plugins():
         if hasattr(plugin, "BROKER") and hasattr(plugin, "needs_apache"):
             return str(plugin.BROKER)
@@ -56,7 +57,7 @@ def system(
     broker: str, messages: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
     """Everything that `headstart up` runs, in this process."""
-    config = StackConfig(data=tmp_path_factory.mktemp("system"), kafka=broker)
+    config = stack_config(data=tmp_path_factory.mktemp("system"), kafka=broker)
     with System(config, partitions=PARTITIONS, echo=messages.append) as running:
         yield running
 
@@ -122,7 +123,7 @@ class Stored:
 @pytest.fixture
 def site(broker: str, tmp_path: Path) -> Iterator[Site]:
     """A log of the test's own, on which it starts workers of several hosts."""
-    with Stack(StackConfig(data=tmp_path / "stack", kafka=broker)) as stack:
+    with Stack(stack_config(data=tmp_path / "stack", kafka=broker)) as stack:
         made = Site(stack.addresses, asyncio.run(prepare(stack.addresses, PARTITIONS)), tmp_path)
         try:
             yield made
@@ -255,14 +256,14 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Start a command beside the test; whatever happens, it is ended with it."""
     started: list[Running] = []
 
-    def start(*arguments: str | Path) -> Running:
+    def start(*arguments: str | Path, environment: Mapping[str, str] = {}) -> Running:
         stem = tmp_path / f"launched-{len(started)}"
         out, err = stem.with_suffix(".out"), stem.with_suffix(".err")
         files = [out.open("wb"), err.open("wb")]
         process = subprocess.Popen(
             command_line(*arguments),
             cwd=tmp_path,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, **environment},
             stdin=subprocess.DEVNULL,
             stdout=files[0],
             stderr=files[1],

@@ -13,6 +13,7 @@ from deploy.system import total_lag
 from headstart import Emitter
 from tests.patience import PATIENCE_S, until
 from tests.processes import run_command
+from tests.secured import logins
 from topics.epoch import Epoch
 
 
@@ -38,7 +39,8 @@ class Site:
 
     def start(self, host: str, *workers: str) -> Supervisor:
         """Start workers on a host."""
-        supervisor = Supervisor(self.folder / host / "workers", self.settings(host), workers)
+        data, settings = self.folder / host / "workers", self.settings(host)
+        supervisor = Supervisor(data, settings, workers, logins(self.addresses))
         self._supervisors.append(supervisor)
         supervisor.start()
         return supervisor
@@ -65,8 +67,10 @@ class Site:
             self.messages += supervisor.check()
 
     def run(self, *command: str, host: str) -> Any:
-        """Run a command on one host to its end."""
-        return run_command(*command, folder=self.folder, environment=self.settings(host))
+        """Run a command on one host to its end; a worker with its own login."""
+        login = logins(self.addresses).get(command[1], {}) if command[0] == "worker" else {}
+        settings = {**self.settings(host), **login}
+        return run_command(*command, folder=self.folder, environment=settings)
 
     def log(self, host: str, name: str) -> str:
         """Return the log of a worker of a host."""

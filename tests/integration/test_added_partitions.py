@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from aiokafka.admin import NewPartitions
 
-from deploy.local import StackConfig
 from deploy.system import System
 from headstart.kafka_producer import start_producer
 from tests.patience import PATIENCE_S, until
+from tests.secured import everything_allowed, stack_config
 from topics.catalogue import DECISIONS, EVENTS
 from topics.kafka.admin import admin_client, partition_counts
 
@@ -29,7 +29,7 @@ ADDED = 5
 def own(broker: str, messages: list[str], tmp_path: Path) -> Iterator[System]:
     if broker != "apache":
         pytest.skip("the embedded broker cannot add partitions, and others are not ours to change")
-    config = StackConfig(data=tmp_path / "own", kafka=broker)
+    config = stack_config(data=tmp_path / "own", kafka=broker)
     with System(config, partitions=2, echo=messages.append) as running:
         yield running
 
@@ -75,7 +75,8 @@ def test_workers_and_producers_keep_to_the_epochs_count(
 
     emit()
     stored.until(is_exact)
-    asyncio.run(add(at.kafka))
+    with everything_allowed(own.data):
+        asyncio.run(add(at.kafka))
     until(lambda: asyncio.run(partition_counts(at.kafka, [EVENTS.name])) == {EVENTS.name: ADDED})
     emit()
     stored.until(is_exact)

@@ -10,6 +10,7 @@ import pytest
 
 import headstart as client
 from deploy.system import System
+from tests.secured import reading
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
@@ -30,7 +31,10 @@ def test_guesses_that_users_refuse_are_no_longer_suggested(
 ) -> None:
     at = system.addresses
     place: dict[str, Any] = {"tenant": tenant, "workflow_type": "refund"}
-    with client.Emitter(at.kafka) as emitter, client.Thresholds(at.redis, timeout_s=30) as reader:
+    with (
+        client.Emitter(at.kafka) as emitter,
+        client.Thresholds(reading(at), timeout_s=30) as reader,
+    ):
         speculator = client.Speculator(reader, allowed={"search"})
 
         def action(confidence: float) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from deploy.local import StackConfig
 from deploy.supervisor import Supervisor
 from deploy.system import System
 from headstart import Emitter
@@ -21,6 +20,7 @@ from replay.backup import restored_log
 from replay.backup.manifest import read_manifest
 from replay.backup.restore import RestoreTarget, restore_backup
 from tests.patience import PATIENCE_S, until
+from tests.secured import logins, stack_config
 from topics.catalogue import EVENTS
 from topics.kafka.reader import read_records, topic_state
 
@@ -40,7 +40,7 @@ def start(broker: str, tmp_path: Path) -> Iterator[Callable[[str], System]]:
     started: list[System] = []
 
     def begin(name: str) -> System:
-        config = StackConfig(data=tmp_path / name, kafka=broker)
+        config = stack_config(data=tmp_path / name, kafka=broker)
         started.append(System(config, partitions=PARTITIONS, workers=False))
         started[-1].start()
         return started[-1]
@@ -55,7 +55,7 @@ def working(system: System) -> Iterator[Supervisor]:
     """Run the workers that take part, as `headstart worker all` would run all."""
     places = {f"HEADSTART_{name.upper()}": value for name, value in vars_of(system).items()}
     environment = {**places, "HEADSTART_DATA": str(system.data)}
-    supervisor = Supervisor(system.data / "workers", environment, WORKERS)
+    supervisor = Supervisor(system.data / "workers", environment, WORKERS, logins(system.addresses))
     supervisor.start()
     try:
         until(lambda: supervisor.ready, meanwhile=supervisor.check)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from deploy.system import System
+from headstart.connections.kafka_connections import new_producer
 from headstart.events.schema import MAX_EVENT_BYTES
 from headstart.keys import event_key
 from processing.records.partitioner import partition_for
@@ -41,7 +41,7 @@ BAD: dict[str, tuple[Event, str, set[str]]] = {
 
 async def send(kafka: str, partition: int, key: bytes, value: bytes | None) -> int:
     """Produce one record as third parties do; return its offset."""
-    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+    async with new_producer(kafka) as producer:
         sent = await producer.send_and_wait(EVENTS.name, value, key=key, partition=partition)
         return int(sent.offset)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from deploy.system import System
 from headstart import Emitter, speculation_start, task_complete
+from headstart.connections.kafka_connections import new_producer
 from headstart.keys import event_key
 from processing.records.partitioner import partition_for
 from tests.patience import PATIENCE_S
@@ -33,7 +33,7 @@ def produce(system: System, tenant: str) -> Callable[[Sequence[Event], int | Non
     """Produce events with a Kafka timestamp; return False where the broker refuses that."""
 
     async def send(events: Sequence[Event], timestamp_ms: int | None) -> None:
-        async with AIOKafkaProducer(bootstrap_servers=system.addresses.kafka) as producer:
+        async with new_producer(system.addresses.kafka) as producer:
             for event in events:
                 await producer.send_and_wait(
                     EVENTS.name, orjson.dumps(event), key=event_key(tenant, "refund"),

@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
-from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Thresholds
 from headstart.keys import redis_key
 from tests.clusters import Cluster
 from tests.patience import until
+from tests.secured import stack_config
 
-pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.any_broker,
+    pytest.mark.plain_only(reason="the Redis Cluster of the test has no TLS"),
+]
 
 Event = dict[str, Any]
 OUTCOMES = 5
@@ -26,7 +30,7 @@ OUTCOMES = 5
 def own(
     broker: str, mortal_cluster: Cluster, messages: list[str], tmp_path: Path
 ) -> Iterator[System]:
-    config = StackConfig(data=tmp_path / "own", kafka=broker, redis=mortal_cluster.url)
+    config = stack_config(data=tmp_path / "own", kafka=broker, redis=mortal_cluster.url)
     with System(config, partitions=2, echo=messages.append) as running:
         yield running
 

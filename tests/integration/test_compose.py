@@ -18,12 +18,17 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.local import Addresses, Stack, StackConfig
+from deploy.local import Addresses, Stack
 from tests.patience import PATIENCE_S, STALLED, until
 from tests.ports import free_port
 from tests.processes import command_line
+from tests.secured import stack_config
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.plain_only(reason="docker-compose.yml has services without TLS"),
+]
 
 FILE = Path(__file__).parents[2] / "docker-compose.yml"
 SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text())["services"]
@@ -33,7 +38,7 @@ WORKERS = ("episodes", "thresholds", "history", "predictions", "memory")
 @pytest.fixture
 def services(broker: str, tmp_path: Path) -> Iterator[Addresses]:
     """Services on which nothing of ours has run yet."""
-    with Stack(StackConfig(data=tmp_path / "stack", kafka=broker)) as stack:
+    with Stack(stack_config(data=tmp_path / "stack", kafka=broker)) as stack:
         yield stack.addresses
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from deploy.system import System
+from headstart.connections.kafka_connections import new_producer
 from headstart.keys import event_key
 from processing.dead_letter_replay import replay_of
 from processing.records.partitioner import partition_for
@@ -28,7 +28,7 @@ BOTH = [EPISODES_GROUP, THRESHOLDS_GROUP]
 
 
 async def send(kafka: str, partition: int, key: bytes, value: bytes) -> int:
-    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+    async with new_producer(kafka) as producer:
         sent = await producer.send_and_wait(EVENTS.name, value, key=key, partition=partition)
         return int(sent.offset)
 

@@ -90,6 +90,7 @@ def test_a_broken_line_is_refused_on_demand(
     assert not data.exists(), "nothing was started for it"
 
 
+@pytest.mark.plain_only(reason="Debian's Postgres has no pgvector: the demo's memory is degraded")
 def test_the_traces_on_a_system_that_runs(
     system: System, headstart: Any, traces: tuple[Path, int]
 ) -> None:
@@ -102,6 +103,7 @@ def test_the_traces_on_a_system_that_runs(
     system.check()
 
 
+@pytest.mark.plain_only(reason="`headstart demo` starts a stack without TLS")
 def test_interrupted_twice_then_to_its_end(
     launch: Callable[..., Any],
     headstart: Any,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.processes import wait_gone
+from tests.secured import addresses_of, up_options
 
 pytestmark = pytest.mark.integration
 
@@ -28,11 +29,11 @@ class Lives:
         self.epochs: list[int] = []
 
     def up(self) -> tuple[Any, dict[str, Any]]:
-        options = ["--data", self.data, "--kafka", self._broker, "--partitions", "2", "--json"]
-        running = self._launch("up", *options)
+        options = ["--data", self.data, "--partitions", "2", "--json"]
+        running = self._launch("up", *up_options(self.data, self._broker), *options)
         ready = json.loads(running.until('"epoch"').splitlines()[-1])
         self.epochs.append(ready["epoch"])
-        return running, ready
+        return running, ready | vars(addresses_of(self.data))
 
     def emit(self, events: Sequence[Event], file: Path) -> None:
         ended = self.headstart("emit", file, "--data", self.data, "--json")

@@ -12,6 +12,7 @@ import pytest
 from deploy.system import System
 from headstart import Thresholds
 from tests.patience import PATIENCE_S
+from tests.secured import reading
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
@@ -25,7 +26,7 @@ def test_it_is_under_40_lines() -> None:
 def test_it_runs(system: System, tmp_path: Path) -> None:
     at = system.addresses
     ran = subprocess.run(
-        [sys.executable, str(EXAMPLE), at.kafka, at.redis],
+        [sys.executable, str(EXAMPLE), at.kafka, reading(at)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -35,7 +36,7 @@ def test_it_runs(system: System, tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "140 events acknowledged\n"
     assert system.drain(PATIENCE_S)
-    with Thresholds(at.redis, timeout_s=30.0) as thresholds:
+    with Thresholds(reading(at), timeout_s=30.0) as thresholds:
         answer = thresholds.get(workflow_type="refund", domain="retail", user_id="u7")
     assert answer.level == "workflow_type=refund/domain=retail/user_id=u7"
     assert answer.outcomes >= 60

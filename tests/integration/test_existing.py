@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from deploy.local import Addresses, Stack, StackConfig
+from deploy.local import Addresses, Stack
 from tests.processes import wait_gone
+from tests.secured import ALLOWED, addresses_of, environment, everything_allowed, stack_config
 
 pytestmark = pytest.mark.integration
 
@@ -22,7 +23,8 @@ PARTS = ("kafka", "postgres", "redis")
 @pytest.fixture
 def existing(broker: str, tmp_path: Path) -> Iterator[Addresses]:
     """Services that were started elsewhere."""
-    with Stack(StackConfig(data=tmp_path / "existing", kafka=broker)) as stack:
+    data = tmp_path / "existing"
+    with Stack(stack_config(data=data, kafka=broker)) as stack, everything_allowed(data):
         yield stack.addresses
 
 
@@ -33,11 +35,15 @@ Up = Callable[..., tuple[Any, dict[str, Any]]]
 def up(launch: Callable[..., Any], existing: Addresses, tmp_path: Path) -> Up:
     """Start `headstart up` with one part given; return it and where its parts are."""
 
+    login = environment(ALLOWED)
+
     def start(part: str, *options: str) -> tuple[Any, dict[str, Any]]:
         given = getattr(existing, part)
         where = ("--data", tmp_path / part, "--partitions", "2", "--json")
-        running = launch("up", f"--{part}", given, *where, *options)
+        # Workers of a broker elsewhere have one login, which needs the rights of each.
+        running = launch("up", f"--{part}", given, *where, *options, environment=login)
         at = json.loads(running.until('"epoch"').splitlines()[-1])
+        at |= vars(addresses_of(tmp_path / part))
         assert [name for name in PARTS if at[name] == getattr(existing, name)] == [part]
         return running, at
 

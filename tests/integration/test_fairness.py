@@ -132,6 +132,7 @@ def settled_mb(process: int, seconds: float = SETTLED_S) -> float:
     return most
 
 
+@pytest.mark.plain_only(reason="no user of the secured Redis may pause it")
 def test_learning_passes_a_flood_by(
     system: System,
     tenant: str,

@@ -20,11 +20,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from deploy.local import Addresses, Stack, StackConfig
+from deploy.local import Addresses, Stack
 from deploy.system import prepare
 from headstart import Emitter
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
+from tests.secured import ALLOWED, environment, everything_allowed, stack_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -125,7 +126,9 @@ class Workers:
 
 @pytest.fixture
 def stack(broker: str, tmp_path: Path) -> Iterator[Stack]:
-    with Stack(StackConfig(data=tmp_path / "stack", kafka=broker)) as running:
+    """All workers of it have one login, which needs the rights of each."""
+    data = tmp_path / "stack"
+    with Stack(stack_config(data=data, kafka=broker)) as running, everything_allowed(data):
         asyncio.run(prepare(running.addresses, 2))
         yield running
 
@@ -149,7 +152,7 @@ def workers(
     port = three_ports()
     where = addressed(services, postgres, tmp_path)
     health = ("--health", f"127.0.0.1:{port}", "--stuck-after-s", str(STUCK_AFTER_S))
-    running = launch("worker", "all", *where, *health)
+    running = launch("worker", "all", *where, *health, environment=environment(ALLOWED))
     yield Workers(running, port)
     assert running.end(signal.SIGTERM) == 0
 
@@ -222,7 +225,11 @@ def test_workers_whose_service_is_away_end_in_time_all_the_same(
 ) -> None:
     where = addressed(stack.addresses, postgres, tmp_path)
     postgres.open()
-    workers = {name: launch("worker", name, *where) for name in ("episodes", "thresholds")}
+    login = environment(ALLOWED)
+    workers = {
+        name: launch("worker", name, *where, environment=login)
+        for name in ("episodes", "thresholds")
+    }
     reports = {name: tmp_path / "data" / "workers" / f"{name}-0" / "progress" for name in workers}
     for path in reports.values():
         until(lambda p=path: p.exists() and b'"ready":true' in p.read_bytes())  # type: ignore[misc]

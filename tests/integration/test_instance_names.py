@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,9 @@ from aiokafka import AIOKafkaConsumer
 
 from agents.consumer.epoch_assignor import EpochRoundRobin
 from agents.instance_name import Membership
+from headstart.connections.kafka_connections import client_options
 from tests.integration.hosts import Site
+from tests.secured import everything_allowed
 from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.kafka.groups import GroupMember, group_members
 
@@ -76,7 +78,8 @@ async def member(
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """A member of another program: it takes the name without asking whether it is in use."""
     consumer = AIOKafkaConsumer(
-        EVENTS.name, bootstrap_servers=site.addresses.kafka, group_id=EPISODES_GROUP,
+        EVENTS.name, bootstrap_servers=site.addresses.kafka, **client_options(),
+        group_id=EPISODES_GROUP,
         group_instance_id=static_id, partition_assignment_strategy=[EpochRoundRobin(None)],
         enable_auto_commit=False, session_timeout_ms=session_s * 1_000, client_id=client_id,
     )  # fmt: skip
@@ -87,6 +90,14 @@ async def member(
         await consumer.stop()
 
 
+@pytest.fixture
+def allowed(site: Site) -> Iterator[None]:
+    """May join groups, as the programs that this process plays."""
+    with everything_allowed(site.folder / "stack"):
+        yield
+
+
+@pytest.mark.usefixtures("allowed")
 def test_a_worker_that_is_put_out_ends_with_the_reason(site: Site) -> None:
     """Two that start at the same moment both find the name free; one of them is put out."""
     worker = site.start("first", "episodes")
@@ -103,6 +114,7 @@ def test_a_worker_that_is_put_out_ends_with_the_reason(site: Site) -> None:
     site.until(lambda: worker.ready)  # the other has gone
 
 
+@pytest.mark.usefixtures("allowed")
 def test_a_member_that_has_ended_is_waited_for(site: Site) -> None:
     async def end_without_leaving() -> None:
         async with member(site, f"{EPISODES_GROUP}-0"):
@@ -115,6 +127,7 @@ def test_a_member_that_has_ended_is_waited_for(site: Site) -> None:
     assert worker.restarts == 0
 
 
+@pytest.mark.usefixtures("allowed")
 def test_the_place_of_a_predecessor_is_given_up_at_once(site: Site) -> None:
     own = Membership(site.addresses.kafka, EPISODES_GROUP, "0", site.folder)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from deploy.system import System
+from headstart.connections.own_security import use_security
 from headstart.shipping.process import ship
 from tests.chaos.checker import check
 from tests.chaos.executor import Work, command
@@ -81,6 +82,7 @@ def test_executors_and_the_shipper_killed_again_and_again(
     system: System, tenant: str, fleet: Fleet
 ) -> None:
     at = system.addresses
+    use_security(None)  # that of the environment, as the executors have it
     begin = asyncio.run(topic_state(at.kafka, EVENTS.name)).end
     fleet.start()
     fleet.start()

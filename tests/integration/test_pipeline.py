@@ -22,6 +22,7 @@ from learners.policy import State
 from learners.registry import DEFAULT, POLICIES
 from processing.records.partitioner import partition_for
 from tests.patience import PATIENCE_S
+from tests.secured import reading
 from topics.catalogue import EVENTS, THRESHOLDS
 
 pytestmark = pytest.mark.integration
@@ -166,7 +167,7 @@ def test_every_event_once_and_the_thresholds_of_a_plain_replay(
     )
     assert len(history) > len(learned), "each wave moved most of them"
 
-    with Thresholds(system.addresses.redis, timeout_s=30.0) as reader:
+    with Thresholds(reading(system.addresses), timeout_s=30.0) as reader:
         finest = "workflow_type=shared/domain=travel/user_id=u2"
         answer = reader.get(tenant=tenant, workflow_type="shared", domain="travel", user_id="u2")
         assert (answer.level, answer.speculate) == (finest, learned[finest])

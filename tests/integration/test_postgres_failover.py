@@ -13,15 +13,19 @@ from typing import Any
 import psycopg
 import pytest
 
-from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Emitter
 from tests.integration.topic_records import read_whole_topic
 from tests.patience import PATIENCE_S, until
+from tests.secured import stack_config
 from tests.standbys import PostgresPair
 from topics.catalogue import THRESHOLDS
 
-pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.any_broker,
+    pytest.mark.plain_only(reason="the Postgres pair of the test has no TLS"),
+]
 
 Event = dict[str, Any]
 SOME = 150
@@ -63,7 +67,7 @@ class Load:
 def own(
     broker: str, postgres_pair: PostgresPair, messages: list[str], tmp_path: Path
 ) -> Iterator[System]:
-    config = StackConfig(data=tmp_path / "own", kafka=broker, postgres=postgres_pair.url)
+    config = stack_config(data=tmp_path / "own", kafka=broker, postgres=postgres_pair.url)
     with System(config, partitions=2, echo=messages.append) as running:
         yield running
 

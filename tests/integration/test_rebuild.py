@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from deploy.local import StackConfig
 from deploy.system import System, wait_drained
 from headstart import Emitter
 from headstart.keys import DEFAULT_PATH, redis_key
@@ -27,6 +26,7 @@ from processing.control.rebuild_state import KEY, followup_in
 from replay.log.live_table import read_whole_table
 from sinks.redis.queries import served_thresholds
 from tests.processes import command_line
+from tests.secured import stack_config
 from topics.epoch import read_epoch
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
@@ -43,7 +43,7 @@ def own(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Syste
     """
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not to be rebuilt")
-    config = StackConfig(data=tmp_path_factory.mktemp("rebuilt"), kafka=broker)
+    config = stack_config(data=tmp_path_factory.mktemp("rebuilt"), kafka=broker)
     ended = threading.Event()
     with System(config, partitions=PARTITIONS) as running, ThreadPoolExecutor(1) as thread:
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from deploy.local import Addresses, Stack, StackConfig
+from deploy.local import Addresses, Stack
 from deploy.system import prepare
 from deploy.worker_reports import read_report
 from tests.patience import until
+from tests.secured import environment, of_worker, stack_config
 from topics.catalogue import OF_ONE_LOG
 from topics.kafka.admin import delete_topics
 
@@ -27,7 +28,7 @@ TYPES = [f"type-{number}" for number in range(12)]
 def services(broker: str, tmp_path: Path) -> Iterator[Addresses]:
     if broker != "apache":
         pytest.skip("the embedded broker's topics end with it, and others are not ours to delete")
-    with Stack(StackConfig(data=tmp_path / "stack", kafka=broker)) as stack:
+    with Stack(stack_config(data=tmp_path / "stack", kafka=broker)) as stack:
         asyncio.run(prepare(stack.addresses, 2))
         yield stack.addresses
 
@@ -63,10 +64,11 @@ def test_a_worker_waits_for_rows_that_another_ones_directory_has(
     tmp_path: Path,
 ) -> None:
     stored = stored_at(vars(services), tenant)
-    where = ("--kafka", services.kafka, "--redis", services.redis, "--data", tmp_path / "data")
+    redis, own = of_worker("thresholds", services).redis, environment("thresholds")
+    where = ("--kafka", services.kafka, "--redis", redis, "--data", tmp_path / "data")
 
     def start(instance: str) -> Any:
-        return launch("worker", "thresholds", "--instance", instance, *where)
+        return launch("worker", "thresholds", "--instance", instance, *where, environment=own)
 
     def learned(emitted: list[Event]) -> None:
         stored.until(lambda: stored.counted(*TYPES) == counts(emitted))

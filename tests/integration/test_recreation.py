@@ -19,7 +19,6 @@ import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from console.inspection.doctor.broker import check_broker
-from deploy.local import StackConfig
 from deploy.supervisor import Supervisor
 from deploy.system import System
 from headstart import Emitter
@@ -34,6 +33,7 @@ from replay.recreation.run import GROUPS, RecreationTarget, recreate_log
 from replay.recreation.saved_log import RECREATED
 from tests.integration import recreation_run
 from tests.patience import PATIENCE_S, until
+from tests.secured import everything_allowed, logins, stack_config
 from topics.catalogue import DECISIONS, EVENTS, MODELS
 from topics.epoch import LogInRecreation, Recreation, read_epoch, read_log_state
 from topics.kafka.admin import admin_client, partition_counts
@@ -53,7 +53,7 @@ KILLED_BEHIND = ("hold_producers", "save_log", "delete_topics", "write_rows")
 def own(broker: str, tmp_path: Path) -> Iterator[System]:
     if broker != "apache":
         pytest.skip("the embedded broker's log is not recreated, and others are not ours to change")
-    config = StackConfig(data=tmp_path / "own", kafka=broker)
+    config = stack_config(data=tmp_path / "own", kafka=broker)
     with System(config, partitions=PARTITIONS, workers=False) as running:
         yield running
 
@@ -75,7 +75,8 @@ def working(system: System) -> Iterator[Workers]:
         ):
             data = data_of(system, instance)
             more = {"HEADSTART_DATA": str(data), "HEADSTART_INSTANCE": instance}
-            started.append(Supervisor(data / "workers", environment | more, names))
+            given = (data / "workers", environment | more, names, logins(at))
+            started.append(Supervisor(*given))
             started[-1].start()
             stack.callback(started[-1].stop)
         yield Workers(started)
@@ -249,7 +250,8 @@ def test_the_log_is_recreated_under_load_and_the_command_is_killed_behind_each_s
 ) -> None:
     kafka, system = scene.kafka, scene.system
     caplog.set_level(logging.WARNING, "headstart")
-    asyncio.run(set_retention(kafka))
+    with everything_allowed(system.data):
+        asyncio.run(set_retention(kafka))
     before = asyncio.run(read_epoch(kafka))
     with working(system) as workers:
         workers.wait_ready()

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
-from deploy.local import StackConfig
 from deploy.system import System
+from headstart.connections.kafka_connections import new_producer
 from headstart.keys import event_key
 from tests.patience import PATIENCE_S, until
+from tests.secured import stack_config
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.dead_letters.messages import parse_dead_letter
 from topics.kafka.reader import read_records, topic_state
@@ -28,7 +28,7 @@ RUN = "HEADSTART_REFUSED_RUN"
 
 def emit(system: System, tenant: str, *values: bytes) -> None:
     async def run() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=system.addresses.kafka) as producer:
+        async with new_producer(system.addresses.kafka) as producer:
             key = event_key(tenant, "refund")
             for value in values:
                 await producer.send_and_wait(EVENTS.name, value, key=key)
@@ -74,7 +74,7 @@ def test_a_run_of_bad_records_stops_both_workers_until_the_limit_is_raised(
     first, second, last = (json.dumps(event).encode() for event in good)
     bad = json.dumps([judged(tenant, confidence=7) for _ in range(5)]).encode()
     system = System(
-        StackConfig(data=tmp_path, kafka=broker),
+        stack_config(data=tmp_path, kafka=broker),
         partitions=1,
         environment={RUN: "3"},
         echo=output.append,

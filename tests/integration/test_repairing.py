@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Thresholds
 from headstart.keys import redis_key
 from tests.patience import PATIENCE_S, until
+from tests.secured import reading, stack_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
@@ -27,7 +27,7 @@ def own(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Syste
     """A system that looks at its Redis every second."""
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not to be damaged")
-    config = StackConfig(data=tmp_path_factory.mktemp("repairing"), kafka=broker)
+    config = stack_config(data=tmp_path_factory.mktemp("repairing"), kafka=broker)
     with System(config, partitions=2, environment={"HEADSTART_CHECK_REDIS_S": "1"}) as running:
         yield running
 
@@ -49,7 +49,7 @@ def test_foreign_values_are_removed_and_readers_follow(
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     key, modes = redis_key(tenant, "refund"), f"headstart:modes:{tenant}"
-    with Redis.from_url(at.redis) as redis, Thresholds(at.redis) as reader:
+    with Redis.from_url(at.redis) as redis, Thresholds(reading(at)) as reader:
         right = redis.hgetall(key)
         assert right
         learned = reader.get(workflow_type="refund", tenant=tenant)
@@ -71,7 +71,7 @@ def test_foreign_values_are_removed_and_readers_follow(
             damage()
             until(repaired)
         redis.hset(key, PATH, json.dumps(foreign))
-        with Thresholds(at.redis) as later:
+        with Thresholds(reading(at)) as later:
             assert later.get(workflow_type="refund", tenant=tenant).speculate in (
                 0.01, learned.speculate
             )  # fmt: skip

@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
-from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Thresholds
 from tests.patience import until
+from tests.secured import stack_config
 from tests.sentinels import Sentinels
 
-pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.any_broker,
+    pytest.mark.plain_only(reason="the Sentinels of the test have no TLS"),
+]
 
 Event = dict[str, Any]
 OUTCOMES = 5
@@ -23,7 +27,7 @@ OUTCOMES = 5
 
 @pytest.fixture
 def own(broker: str, sentinels: Sentinels, messages: list[str], tmp_path: Path) -> Iterator[System]:
-    config = StackConfig(data=tmp_path / "own", kafka=broker, redis=sentinels.url)
+    config = stack_config(data=tmp_path / "own", kafka=broker, redis=sentinels.url)
     with System(config, partitions=2, echo=messages.append) as running:
         yield running
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from deploy.local import StackConfig
 from deploy.system import System
 from tests import patience
 from tests.patience import PATIENCE_S
+from tests.secured import stack_config
 from topics.catalogue import EVENTS
 from topics.kafka.reader import topic_state
 
@@ -47,7 +47,7 @@ def own(broker: str, tmp_path: Path) -> Iterator[tuple[System, list[str]]]:
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not killed")
     messages: list[str] = []
-    config = StackConfig(data=tmp_path / "data", kafka=broker)
+    config = stack_config(data=tmp_path / "data", kafka=broker)
     spool = tmp_path / "spool"
     with System(config, partitions=2, echo=messages.append, spool=spool) as system:
         yield system, messages

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
-from deploy.local import StackConfig
 from deploy.system import System
+from headstart.connections.kafka_connections import new_producer
 from headstart.keys import event_key
 from tests.patience import PATIENCE_S
+from tests.processes import ENVIRONMENT
+from tests.secured import reading, stack_config
 from topics.catalogue import EVENTS
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
@@ -119,7 +120,7 @@ Judged = Callable[..., dict[str, Any]]
 @pytest.fixture(scope="module")
 def alone(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """A system that no other test uses: snippets set modes and drop dead letters."""
-    config = StackConfig(data=tmp_path_factory.mktemp("alone"), kafka=broker)
+    config = stack_config(data=tmp_path_factory.mktemp("alone"), kafka=broker)
     with System(config, partitions=1, echo=lambda _line: None) as running:
         yield running
 
@@ -152,14 +153,13 @@ def place(
 
 async def _produce(kafka: str, event: dict[str, Any]) -> None:
     """Produce as third parties do, whose client checks nothing."""
-    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+    async with new_producer(kafka) as producer:
         key = event_key(event["tenant"], event["workflow_type"])
         await producer.send_and_wait(EVENTS.name, json.dumps(event).encode(), key=key)
 
 
 def _run(text: str, system: System, place: Path) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if "HEADSTART" not in name}
-    environment = clean | {
+    environment = ENVIRONMENT | {
         "HEADSTART_DATA": str(system.data),
         "HEADSTART_KAFKA": system.addresses.kafka,
         "HEADSTART_SPOOL": str(place / "spool"),
@@ -190,7 +190,7 @@ def test_every_snippet_runs(alone: System, place: Path, page: str) -> None:
     for language, text in found:
         at = alone.addresses
         script = text
-        for name, database in {"executor": at.redis, "memory_agent": at.postgres}.items():
+        for name, database in {"executor": reading(at), "memory_agent": at.postgres}.items():
             example = f"{sys.executable} {ROOT}/examples/{name}.py {at.kafka} {database}"
             script = re.sub(rf"\S+ examples/{name}.py .*", example, script)
         if language == "python":
@@ -209,8 +209,8 @@ def program(text: str, system: System) -> str:
     """A block as a program: with what the page takes for granted around it."""
     at = system.addresses
     for redis in ("redis://cache:6379/0", "redis://127.0.0.1:6379/0"):
-        text = text.replace(redis, at.redis)
+        text = text.replace(redis, reading(at))
     # An import inside of the function would hide the module's own name from its first lines.
     text = text.replace("import headstart\n", "", 1)
     body = textwrap.indent(text.replace("127.0.0.1:9092", at.kafka), "    ")
-    return PROGRAM.format(kafka=at.kafka, redis=at.redis, body=body)
+    return PROGRAM.format(kafka=at.kafka, redis=reading(at), body=body)

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from deploy.supervisor import Supervisor
 from deploy.system import System
+from headstart.connections.kafka_connections import new_producer
 from tests.patience import until
+from tests.secured import ALLOWED, everything_allowed
+from tests.secured import environment as login
 from topics.kafka.admin import admin_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
@@ -58,7 +60,7 @@ async def create(kafka: str, topic: str) -> None:
 
 
 async def send(kafka: str, topic: str, values: Sequence[bytes]) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=kafka, compression_type="gzip") as producer:
+    async with new_producer(kafka, compression_type="gzip") as producer:
         for number, value in enumerate(values):
             await producer.send_and_wait(topic, value, partition=number % 2)
 
@@ -66,15 +68,22 @@ async def send(kafka: str, topic: str, values: Sequence[bytes]) -> None:
 @pytest.fixture
 def worker(system: System, tenant: str, tmp_path: Path) -> Iterator[tuple[str, Supervisor]]:
     topic, kafka = f"otlp_spans-{tenant}", system.addresses.kafka
-    asyncio.run(create(kafka, topic))
+    with everything_allowed(system.data):  # `up --secure` has no login for a worker of spans
+        asyncio.run(create(kafka, topic))
+        yield from running(system, topic, tmp_path)
+
+
+def running(system: System, topic: str, folder: Path) -> Iterator[tuple[str, Supervisor]]:
+    """Run the worker with the login of this test."""
     environment = {
-        "HEADSTART_KAFKA": kafka,
+        **login(ALLOWED),
+        "HEADSTART_KAFKA": system.addresses.kafka,
         "HEADSTART_POSTGRES": system.addresses.postgres,
         "HEADSTART_REDIS": system.addresses.redis,
-        "HEADSTART_DATA": str(tmp_path),
+        "HEADSTART_DATA": str(folder),
         "HEADSTART_SPANS_TOPIC": topic,
     }
-    supervisor = Supervisor(tmp_path / "workers", environment, ("spans",))
+    supervisor = Supervisor(folder / "workers", environment, ("spans",))
     supervisor.start()
     try:
         yield topic, supervisor

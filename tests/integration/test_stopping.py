@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from deploy.local import Addresses, Stack, StackConfig
+from deploy.local import Addresses, Stack
 from deploy.system import prepare
 from headstart import Emitter
 from headstart.keys import redis_key
 from processing.worker_report import Report, decode_report
 from tests import patience
 from tests.patience import PATIENCE_S, STALLED
+from tests.secured import environment, of_worker, reading, stack_config
 from topics.kafka.admin import committed_offsets
 
 Event = dict[str, Any]
@@ -105,12 +106,13 @@ class Worker:
         self._processes: list[Any] = []
 
     def start(self, instance: str = "0") -> None:
-        at = self._at
+        at = of_worker(self.name, self._at)
         where = ("--kafka", at.kafka, "--postgres", at.postgres, "--redis", at.redis)
         more = ("--data", str(self._data), "--instance", instance)
         self._instance = instance
         self._folder = self._data / "workers" / f"{self.name}-{instance}"
-        self._processes.append(self._launch("worker", self.name, *where, *more))
+        login = environment(self.name)
+        self._processes.append(self._launch("worker", self.name, *where, *more, environment=login))
 
     def report(self) -> Report | None:
         """The newest of the process that runs or ran last."""
@@ -152,7 +154,7 @@ def services(tmp_path: Path) -> Iterator[Services]:
     stacks: list[Stack] = []
 
     def start(kafka: str) -> Addresses:
-        stacks.append(Stack(StackConfig(data=tmp_path / "stack", kafka=kafka)))
+        stacks.append(Stack(stack_config(data=tmp_path / "stack", kafka=kafka)))
         asyncio.run(prepare(stacks[0].start(), PARTITIONS))
         return stacks[0].addresses
 
@@ -218,7 +220,10 @@ def test_a_rolling_restart_of_two_threshold_workers(
         each.start(instance)
     until(lambda: all(each.ready() and _has_done(each, -1) for each in both.values()))
     took = []
-    with Announcements(at.redis, tenant) as announced, stream(at.kafka, tenant, judged) as events:
+    with (
+        Announcements(reading(at), tenant) as announced,
+        stream(at.kafka, tenant, judged) as events,
+    ):
         begun = time.monotonic()
         until(lambda: announced.everywhere_since(0))
         for instance, each in both.items():

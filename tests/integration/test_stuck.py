@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Emitter
 from tests.patience import PATIENCE_S, STALLED, until
+from tests.secured import stack_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -49,7 +49,7 @@ def watched(
 ) -> Iterator[Watched]:
     messages: list[str] = []
     environment = {"HEADSTART_STUCK_AFTER_S": str(STUCK_AFTER_S)}
-    config = StackConfig(data=tmp_path / "system", kafka=broker)
+    config = stack_config(data=tmp_path / "system", kafka=broker)
     with System(config, partitions=2, environment=environment, echo=messages.append) as system:
 
         def emit() -> list[Event]:

@@ -14,17 +14,22 @@ import orjson
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from deploy.local import StackConfig
 from deploy.local.apache_kafka import Apache, ClusterMember, new_cluster_id
 from deploy.system import System
 from tests.chaos.services import KillableServer
 from tests.integration.agent_runs import agent_run
 from tests.integration.topic_records import read_whole_topic
 from tests.patience import PATIENCE_S, until
+from tests.secured import stack_config
 from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS, Topic
 from topics.kafka.admin import admin_client
 
-pytestmark = [pytest.mark.integration, pytest.mark.apache, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.apache,
+    pytest.mark.slow,
+    pytest.mark.plain_only(reason="a broker of the test's own, which cleans topics every second"),
+]
 
 USER = "canary-c3a0"
 TEXT = "canary-91f7"
@@ -50,7 +55,7 @@ def cleaning(tmp_path: Path) -> Iterator[System]:
         lambda group, ports, port: Apache(group, ports, port, member), tmp_path / "broker"
     )
     try:
-        config = StackConfig(data=tmp_path / "system", kafka=broker.start())
+        config = stack_config(data=tmp_path / "system", kafka=broker.start())
         with System(config, partitions=1) as running:
             yield running
     finally:

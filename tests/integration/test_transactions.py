@@ -15,14 +15,14 @@ from typing import Any
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from console.inspection.doctor.broker import check_broker
-from deploy.local import StackConfig
 from deploy.system import System
+from headstart.connections.kafka_connections import new_producer
 from headstart.keys import event_key
 from processing.worker_report import REPORT_FILE, Report, decode_report
 from tests.patience import PATIENCE_S, STALLED, until
+from tests.secured import everything_allowed, stack_config
 from topics.catalogue import COMMANDS, DEAD_LETTERS, EPISODES_GROUP, EVENTS
 from topics.kafka.groups import GroupState, describe_groups
 from topics.kafka.reader import read_records, topic_state
@@ -78,7 +78,7 @@ class Owned:
 @pytest.fixture(scope="module")
 def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owned]:
     messages: list[str] = []
-    config = StackConfig(data=tmp_path_factory.mktemp("transactions"), kafka="apache")
+    config = stack_config(data=tmp_path_factory.mktemp("transactions"), kafka="apache")
     environment = {"HEADSTART_STUCK_AFTER_S": str(STUCK_AFTER_S)}
     with System(config, partitions=2, environment=environment, echo=messages.append) as system:
         yield Owned(system, messages)
@@ -87,13 +87,15 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owned]:
 @pytest.fixture
 def transaction(owned: Owned, tenant: str) -> Any:
     """A transaction of events that were sent; how it ends is the caller's."""
+    with everything_allowed(owned.system.data) as security:
+        pass  # only the login is needed
 
     @asynccontextmanager
     async def begun(
         values: Sequence[bytes], at_ms: int | None = None, topic: str = EVENTS.name
     ) -> AsyncIterator[Any]:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=owned.kafka, transactional_id=tenant, transaction_timeout_ms=600_000
+        producer = new_producer(
+            owned.kafka, security, transactional_id=tenant, transaction_timeout_ms=600_000
         )
         await producer.start()
         try:
@@ -222,7 +224,7 @@ def test_an_open_transaction_is_named_and_ends_no_worker(
 
     async def run() -> None:
         async with transaction([*map(orjson.dumps, inside)], sent_at) as producer:
-            async with AIOKafkaProducer(bootstrap_servers=owned.kafka) as other:
+            async with new_producer(owned.kafka) as other:
                 value, key = orjson.dumps(behind), event_key(tenant, "refund")
                 await other.send_and_wait(EVENTS.name, value, key=key)
             await asyncio.to_thread(while_it_is_open)

@@ -10,14 +10,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from aiokafka import AIOKafkaProducer
 from redis import Redis
 
-from deploy.local import StackConfig
 from deploy.system import System
+from headstart.connections.kafka_connections import new_producer
 from headstart.keys import event_key, redis_key
 from processing.records.partitioner import partition_for
 from tests.patience import PATIENCE_S
+from tests.secured import stack_config
 from topics.catalogue import EVENTS, THRESHOLDS_GROUP
 from topics.dead_letters.messages import GROUP_HEADER
 
@@ -32,7 +32,7 @@ def own(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Syste
     """A system that may be damaged. A running broker belongs to others."""
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not to be damaged")
-    config = StackConfig(data=tmp_path_factory.mktemp("verified"), kafka=broker)
+    config = stack_config(data=tmp_path_factory.mktemp("verified"), kafka=broker)
     unaided = {"HEADSTART_CHECK_REDIS_S": "0"}  # workers repair nothing by themselves
     with System(config, partitions=2, environment=unaided) as running:
         yield running
@@ -87,7 +87,7 @@ def test_agreement_is_reported(
 
 
 async def send(kafka: str, tenant: str, value: bytes, group: str) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+    async with new_producer(kafka) as producer:
         await producer.send_and_wait(
             EVENTS.name,
             value,

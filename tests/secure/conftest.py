@@ -17,17 +17,13 @@ from headstart.connections.own_security import use_security
 from tests.secure.broker import Listeners, start_broker
 from tests.secure.certificates import Certificates
 from tests.secure.identities import PASSWORD, STRANGER, USERS, Identities
-
-# aiokafka does not wait until a TLS connection is shut down, and a loop that ends meanwhile leaves
-# its transport to the garbage collector, which may find it in any later test.
-LEFT_BY_TLS = r"ignore:Exception ignored in. <(function _SelectorTransport.__del__|socket.socket)"
+from tests.secured import LEFT_BY_TLS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ignored = f"{LEFT_BY_TLS}:pytest.PytestUnraisableExceptionWarning"
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.filterwarnings(ignored))
+            item.add_marker(pytest.mark.filterwarnings(LEFT_BY_TLS))
 
 
 @pytest.fixture(scope="session")
