@@ -11,7 +11,13 @@ from psycopg import AsyncConnection
 
 from sinks.postgres.packing.reading import PackedRun
 from sinks.postgres.packing.trace_format import PackedEvent
-from sinks.postgres.packing.unpacking import Covers, ErasedRuns, packed_with, unpack_runs
+from sinks.postgres.packing.unpacking import (
+    Covers,
+    ErasedRuns,
+    PackedSelection,
+    packed_with,
+    unpack_runs,
+)
 from sinks.postgres.packing.writing import RunKey
 from topics.control.messages import Purge
 from topics.control.purges import SUBJECTS
@@ -53,9 +59,7 @@ async def unpack_subject(
     if purge.whole_tenant:
         return UnpackedSubject([], 0)
     erased = ErasedRuns(_covers(purge, types, since))
-    await unpack_runs(
-        connection, purge.tenant, **_subject(purge), runs=purge.runs, types=types, erased=erased
-    )
+    await unpack_runs(connection, _selection(purge, types), erased)
     return UnpackedSubject([*erased.damaged, *erased.whole], sum(erased.whole.values()))
 
 
@@ -65,9 +69,7 @@ async def count_packed(connection: AsyncConnection[Any], purge: Purge) -> Packed
     if purge.whole_tenant:
         return found
     covers, count = _covers(msgspec.structs.replace(purge, runs=()), None, -1), 0
-    async for run, events in packed_with(
-        connection, purge.tenant, **_subject(purge), runs=purge.runs
-    ):
+    async for run, events in packed_with(connection, _selection(purge, None)):
         for each in events:
             count += covers(run, each)
             if purge.user_id is None:
@@ -80,8 +82,9 @@ async def count_packed(connection: AsyncConnection[Any], purge: Purge) -> Packed
     return found._replace(events=count)
 
 
-def _subject(purge: Purge) -> dict[str, str | None]:
-    return {name: getattr(purge, name) for name in SUBJECTS}
+def _selection(purge: Purge, types: Sequence[str] | None) -> PackedSelection:
+    subject = {name: getattr(purge, name) for name in SUBJECTS}
+    return PackedSelection(purge.tenant, **subject, runs=purge.runs, types=types)
 
 
 def _covers(purge: Purge, types: Sequence[str] | None, since: int) -> Covers:

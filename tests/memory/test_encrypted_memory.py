@@ -32,7 +32,7 @@ from sinks.postgres.encryption.administration import (
     shred,
 )
 from sinks.postgres.encryption.master_keys import VARIABLE, EncryptionKeyMissing
-from sinks.postgres.packing.unpacking import unpack_runs
+from sinks.postgres.packing.unpacking import PackedSelection, unpack_runs
 from sinks.postgres.packing.writing import train_for
 from sinks.postgres.queries import events_of_workflow
 from tests.memory.complaints.purging import found_in, of_user, purged
@@ -249,7 +249,7 @@ def test_packed_runs_stay_encrypted_and_late_events_join_them(
     async def unpacked() -> list[dict[str, Any]]:
         async with await connect_postgres(migrated) as connection:
             async with connection.transaction():
-                assert await unpack_runs(connection, "acme") == 2
+                assert await unpack_runs(connection, PackedSelection("acme")) == 2
             return await events_of_workflow(connection, "acme", "mine")
 
     assert asyncio.run(unpacked()) == [late, *sorted(RUNS[0], key=lambda each: -each["timestamp"])]

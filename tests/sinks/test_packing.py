@@ -14,7 +14,7 @@ from sinks.connections import connect_postgres
 from sinks.postgres.archive import archived_count, archived_events, span
 from sinks.postgres.packing import writing
 from sinks.postgres.packing.trace_format import TraceDamaged
-from sinks.postgres.packing.unpacking import unpack_runs
+from sinks.postgres.packing.unpacking import PackedSelection, unpack_runs
 from sinks.postgres.packing.writing import START, PackedBatch, pack_next, train_for
 from sinks.postgres.queries import (
     EventPlace,
@@ -184,11 +184,12 @@ def test_unpacking_gives_back_the_rows(migrated: str) -> None:
         await packed(migrated)
         async with await connect_postgres(migrated) as connection:
             async with connection.transaction():
-                assert await unpack_runs(connection, "b", user_id="nobody") == 0
-                assert await unpack_runs(connection, "b", session_id='quo"ted \\ {}') == 1
+                assert await unpack_runs(connection, PackedSelection("b", user_id="nobody")) == 0
+                session = PackedSelection("b", session_id='quo"ted \\ {}')
+                assert await unpack_runs(connection, session) == 1
             assert len(rows(migrated, EVENTS)) == 5
             async with connection.transaction():
-                assert await unpack_runs(connection, "a", user_id="u1") == 2
+                assert await unpack_runs(connection, PackedSelection("a", user_id="u1")) == 2
         assert rows(migrated, every) == before
         assert rows(migrated, "SELECT FROM episodes WHERE trace IS NOT NULL") == []
 
@@ -239,8 +240,8 @@ def test_packing_twice_gives_the_same_bytes(migrated: str) -> None:
         await packed(migrated)
         first = rows(migrated, "SELECT id, trace FROM episodes ORDER BY 1")
         async with await connect_postgres(migrated) as connection, connection.transaction():
-            await unpack_runs(connection, "a")
-            await unpack_runs(connection, "b")
+            await unpack_runs(connection, PackedSelection("a"))
+            await unpack_runs(connection, PackedSelection("b"))
         await packed(migrated)
         assert rows(migrated, "SELECT id, trace FROM episodes ORDER BY 1") == first
 

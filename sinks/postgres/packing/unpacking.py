@@ -29,26 +29,36 @@ class ErasedRuns:
     """Those whose traces cannot be read; these traces are forgotten."""
 
 
+@dataclass(frozen=True)
+class PackedSelection:
+    """Packed runs of a tenant in which the user or session has an event; all if none is given.
+
+    `runs`: workflow ids of further runs, beside those of a user. `types`: only these workflow
+    types.
+    """
+
+    tenant: str
+    user_id: str | None = None
+    session_id: str | None = None
+    workflow_id: str | None = None
+    runs: Sequence[str] = ()
+    types: Sequence[str] | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the statement `packed_with`."""
+        types = None if self.types is None else list(self.types)
+        return {**vars(self), "runs": list(self.runs), "types": types}
+
+
 async def unpack_runs(
-    connection: AsyncConnection[Any],
-    tenant: str,
-    *,
-    user_id: str | None = None,
-    session_id: str | None = None,
-    workflow_id: str | None = None,
-    runs: Sequence[str] = (),
-    types: Sequence[str] | None = None,
-    erased: ErasedRuns | None = None,
+    connection: AsyncConnection[Any], which: PackedSelection, erased: ErasedRuns | None = None
 ) -> int:
     """Store the packed events of some runs as rows again; return the number of these runs.
 
-    Of runs in which the user or session has an event; of all runs of the tenant if none is given.
-    Before events are deleted one by one, as a purge does. In the caller's transaction.
-    `runs`: workflow ids of further runs, beside those of a user. `types`: only these workflow
-    types. `erased`: gets the runs that need not be unpacked because nothing of them stays; without
-    it, `TraceDamaged` is raised for a trace that cannot be read.
+    Before events are deleted one by one, as a purge does. In the caller's transaction. `erased`:
+    gets the runs that need not be unpacked because nothing of them stays; without it,
+    `TraceDamaged` is raised for a trace that cannot be read.
     """
-    which = _which(tenant, user_id, session_id, workflow_id, runs, types)
     unpacked = list[RunKey]()
     async for run, events in _traces(connection, which, lock=True):
         key = run_key(run)
@@ -67,33 +77,26 @@ async def unpack_runs(
 
 
 async def packed_with(
-    connection: AsyncConnection[Any],
-    tenant: str,
-    *,
-    user_id: str | None = None,
-    session_id: str | None = None,
-    workflow_id: str | None = None,
-    runs: Sequence[str] = (),
+    connection: AsyncConnection[Any], which: PackedSelection
 ) -> AsyncIterator[tuple[PackedRun, list[PackedEvent]]]:
     """Yield the runs that `unpack_runs` would look at, with their events; changes nothing.
 
     Without those whose traces cannot be read. In the caller's transaction.
     """
-    which = _which(tenant, user_id, session_id, workflow_id, runs, None)
     async for run, events in _traces(connection, which, lock=False):
         if not isinstance(events, TraceDamaged):
             yield run, events
 
 
 async def _traces(
-    connection: AsyncConnection[Any], which: dict[str, Any], *, lock: bool
+    connection: AsyncConnection[Any], which: PackedSelection, *, lock: bool
 ) -> AsyncIterator[tuple[PackedRun, list[PackedEvent] | TraceDamaged]]:
     """Yield runs with their events, or with why their trace cannot be read."""
     reader = TraceReader(connection)
     query = SQL["packed_with"] + (b" FOR NO KEY UPDATE" if lock else b"")
     async with connection.cursor("packed_runs") as cursor:  # of the server: a user may have many
         cursor.itersize = RUNS_READ
-        await cursor.execute(query, which)
+        await cursor.execute(query, which.parameters())
         async for row in cursor:
             run = PackedRun(*row)
             try:
@@ -101,20 +104,6 @@ async def _traces(
             except TraceDamaged as error:
                 found = error
             yield run, found
-
-
-def _which(
-    tenant: str,
-    user_id: str | None,
-    session_id: str | None,
-    workflow_id: str | None,
-    runs: Sequence[str],
-    types: Sequence[str] | None,
-) -> dict[str, Any]:
-    return {
-        "tenant": tenant, "user_id": user_id, "session_id": session_id, "workflow_id": workflow_id,
-        "runs": list(runs), "types": None if types is None else list(types),
-    }  # fmt: skip
 
 
 def _columns(run: PackedRun, events: Sequence[PackedEvent]) -> dict[str, Any]:
