@@ -17,7 +17,6 @@ from pydantic_settings import EnvSettingsSource, NoDecode, SettingsConfigDict
 from headstart.arguments.addresses import CREDENTIALS, holds_credentials
 from headstart.arguments.checks import HIGHEST_PORT
 from headstart.arguments.levels import split_levels, wrong_level
-from headstart.connections.kafka_security import SECRETS
 from headstart.connections.own_security import use_security
 from headstart.connections.secret import UnusableSecurity
 from headstart.keys import DEFAULT_LEVELS
@@ -35,7 +34,13 @@ from settings.file import SettingsFile, SettingsFileError, read_file
 from settings.kafka_settings import KafkaSettings
 from settings.quarantine_settings import QuarantineSettings
 from settings.retention_settings import RetentionSettings
-from settings.secret_files import bare_kafka, comes_from_file, secret_files, variable_of
+from settings.secret_files import (
+    MAY_HOLD_SECRETS,
+    bare_kafka,
+    comes_from_file,
+    secret_files,
+    variable_of,
+)
 from settings.variables import misspelt
 from topics.catalogue import DAY_MS
 
@@ -46,21 +51,6 @@ RUNNING: Final = "running stack"
 
 _HIGHEST_HEALTH_PORT: Final = HIGHEST_PORT - 2
 """The next two ports are the other workers'."""
-
-
-_MAY_HOLD_SECRETS: Final = frozenset(
-    {
-        "kafka",
-        "postgres",
-        "redis",
-        "operators_key",
-        "embedding_key",
-        "embedding_url",
-        "encryption_key",
-        *(f"kafka_{name}" for name in SECRETS),
-    }
-)
-"""Messages do not repeat their values."""
 
 
 class SettingsError(ValueError):
@@ -274,11 +264,12 @@ def read_with_origins(**flags: Any) -> LoadedSettings:
     }
     origins = _origins(found, filed, file, environment, bare, given)
     if not (settings.model_fields_set | found.keys()) & {"kafka"}:
-        found |= _usable(brokers_of_config, settings)
+        found |= (brokers := _usable(brokers_of_config, settings))
+        origins |= dict.fromkeys(brokers, f"file {settings.kafka_config}")
     login = login_of_stack(settings) if origins["kafka"] == RUNNING else {}
     found, origins = found | login, origins | dict.fromkeys(login, RUNNING)
     settings = settings.model_copy(update=found)
-    remember_passwords(settings.postgres, settings.redis)
+    remember_passwords(settings.postgres, settings.redis, settings.embedding_url)
     remember_secret(settings.operators_key.get_secret_value())
     remember_secret(settings.embedding_key.get_secret_value())
     if origins["encryption_key"].startswith("file "):  # else it is read again at every use
@@ -324,7 +315,7 @@ def _wrong(error: ValidationError, file: SettingsFile, elsewhere: Set[str]) -> S
     reason = first["msg"].removeprefix("Value error, ")
     setting = str(first["loc"][0])
     place = f" in {file.place(setting)}" if setting in file.values.keys() - elsewhere else ""
-    got = "" if setting in _MAY_HOLD_SECRETS else f" (got {first['input']!r})"
+    got = "" if setting in MAY_HOLD_SECRETS else f" (got {first['input']!r})"
     return SettingsError(f"setting {name}{place}: {reason}{got}")
 
 

@@ -10,23 +10,27 @@ import os
 from collections.abc import Collection
 from typing import Final
 
-from headstart.connections.kafka_security import OPTIONS
+from headstart.connections.kafka_security import OPTIONS, SECRETS
 from headstart.connections.secret import UnusableSecurity, secret_variable
 
 _PREFIX: Final = "HEADSTART_"
-FROM_FILES: Final = ("postgres", "redis", "operators_key", "embedding_key", "encryption_key")
+FROM_FILES: Final = (
+    "postgres", "redis", "operators_key", "embedding_url", "embedding_key", "encryption_key",
+)  # fmt: skip
 """Settings that may hold a secret, and whose variable with _FILE appended is read. Kafka's have
 settings of their own, because their files are read again for each connection."""
+MAY_HOLD_SECRETS: Final = frozenset({*FROM_FILES, "kafka", *(f"kafka_{name}" for name in SECRETS)})
+"""Messages about these settings do not repeat their values."""
 
 
 def secret_files(settings: Collection[str]) -> dict[str, str]:
     """Return the values in the files that variables name, by setting.
 
-    The variable itself precedes. Raises `UnusableSecurity`.
+    The variable itself precedes, unless it is empty. Raises `UnusableSecurity`.
     """
     found: dict[str, str] = {}
     for name in FROM_FILES:
-        if name in settings and f"{_PREFIX}{name.upper()}" not in os.environ:
+        if name in settings and not os.environ.get(f"{_PREFIX}{name.upper()}"):
             value = secret_variable(f"{_PREFIX}{name.upper()}")
             if value is not None:
                 found[name] = value
@@ -44,7 +48,10 @@ def comes_from_file(setting: str, value: str) -> bool:
 def variable_of(setting: str) -> str:
     """Return the variable that gives a setting, with _FILE if it names a file."""
     name = f"{_PREFIX}{setting.upper()}"
-    return name if name in os.environ or setting not in FROM_FILES else f"{name}_FILE"
+    file = f"{name}_FILE"
+    if setting in FROM_FILES and os.environ.get(file) and not os.environ.get(name):
+        return file
+    return name
 
 
 def bare_kafka(known: Collection[str]) -> dict[str, str]:

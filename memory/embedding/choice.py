@@ -12,7 +12,7 @@ from memory.embedding.interface import Embedder
 class EmbeddingConfig:
     """An OpenAI-compatible endpoint; without a URL the default model."""
 
-    url: str = ""
+    url: str = field(default="", repr=False)  # its query may have a key
     model: str = ""
     key: str = field(default="", repr=False)
     dimensions: int = 256
@@ -23,8 +23,8 @@ def endpoint_problem(url: str) -> str:
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError as error:
-        return f"is no URL ({error})"
+    except ValueError:  # its message quotes parts of the URL
+        return "is no URL"
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return "give the base URL of the API, such as https://host/v1"
     if parts.username or parts.password:

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 HIDDEN: Final = "***"
 
-_NAMES: Final = r"[\w.\-]*(?:password|passwd|passphrase|secret|token|operators_key|api_?key)"
+_NAMES: Final = r"[\w.\-]*(?:password|passwd|passphrase|secret|token|operators_key|api[_\-]?key)"
 _BEFORE_HOST: Final = re.compile(r"(?<![\w.+\-/:])([\w.+\-]+:)[^\s\"'/@]+(?=@[\w.\-\[\]]+:\d)")
 """`user:password@host:port` without a scheme."""
 _IN_URL: Final = re.compile(r"(://[^/@:\s\"]*:)[^\s\"]+(?=@)")
