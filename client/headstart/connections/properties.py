@@ -45,6 +45,15 @@ _IN_JAAS: Final = {
 _OF_OTHERS: Final = ("awsProfileName", "awsRoleArn")
 """Words of MSK's login module that would log in as another identity."""
 _JAAS_WORD: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
+_INLINE: Final = {
+    "ssl.keystore.key": "ssl.key.location",
+    "ssl.keystore.certificate.chain": "ssl.certificate.location",
+    "ssl.truststore.certificates": "ssl.ca.location",
+    "ssl.key.pem": "ssl.key.location",
+    "ssl.certificate.pem": "ssl.certificate.location",
+    "ssl.ca.pem": "ssl.ca.location",
+}
+"""Keys with PEM text as value, and the keys that name a file with it: OpenSSL reads files."""
 _STORES: Final = ("ssl.truststore", "ssl.keystore")
 _HOST_NAMES: Final = "ssl.endpoint.identification.algorithm"
 _UNCHECKED: Final = "enable.ssl.certificate.verification"
@@ -142,6 +151,11 @@ def _refuse_unsupported(path: Path, name: str, properties: Mapping[str, str]) ->
         )
     if name == _UNCHECKED and properties[name].lower() != "true":
         raise UnusableSecurity(f"{where}=false is refused: name the CA in ssl.ca.location instead")
+    if name in _INLINE:
+        raise UnusableSecurity(
+            f"{where} is PEM text, and only files are read: write it to a file that none but this "
+            f"user can read, with its line breaks, and name that in {_INLINE[name]}"
+        )
     is_security = name.startswith(("ssl.", "sasl.", "security."))
     if is_security and name not in _KEYS and name not in _IMPLIED and name != _JAAS:
         raise UnusableSecurity(f"{where} is not supported; remove it if it is not needed")
