@@ -1,13 +1,15 @@
 """One executor process: replays runs, predicts, reads thresholds, decides, emits everything.
 
-`python -m demo.executor JSON` with the fields of `Assignment`; prints a JSON line of its progress
-each second and a last one when it is done. Latencies are accounted, never slept.
+`python -m demo.executor JSON` with the fields of `Assignment`, but for the addresses, which are in
+HEADSTART_KAFKA and HEADSTART_REDIS; prints a JSON line of its progress each second and a last one
+when it is done. Latencies are accounted, never slept.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -23,6 +25,9 @@ from demo.requests import recorded_arguments, recorded_request, synthetic_reques
 from demo.synthetic_world import SyntheticRun, synthetic_runs
 from demo.tool_latency import LatencyModel
 from demo.traces import BrokenLine, Step, TraceRun, read_runs
+
+ADDRESSES = ("kafka", "redis")
+"""Fields of `Assignment` that are given by variables."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +237,9 @@ class Executor:
 
 def main() -> None:
     """Do what the first argument assigns."""
-    work = Assignment(**json.loads(sys.argv[1]))
+    given: dict[str, Any] = json.loads(sys.argv[1])
+    given |= {each: os.environ[f"HEADSTART_{each.upper()}"] for each in ADDRESSES}
+    work = Assignment(**given)
     started = time.monotonic()
     with (
         headstart.Emitter(work.kafka, spool=work.spool) as emitter,

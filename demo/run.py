@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import secrets
 import signal
 import statistics
@@ -17,7 +18,7 @@ from typing import Any
 
 from demo.accounting import summarise
 from demo.comparison import compare
-from demo.executor import Assignment
+from demo.executor import ADDRESSES, Assignment
 from demo.invariants import Figures, check_invariants, gather
 from demo.memory import memory_of
 from demo.next_calls import GuessedRuns, with_arguments
@@ -30,6 +31,8 @@ from deploy.local.child_process import Child, Ending
 from deploy.local.process_group import ProcessGroup
 from deploy.system import total_lag, wait_drained
 from headstart import Thresholds
+from headstart.connections.kafka_security import UNSECURED, variable
+from headstart.connections.own_security import own_security
 from replay.files.input import name_of
 from topics.catalogue import EVENTS
 from topics.kafka.reader import topic_state
@@ -205,8 +208,19 @@ def _spawn(
     )
     name = f"executor-{number}"
     group.claim(name)
-    argv = [sys.executable, "-P", "-m", "demo.executor", json.dumps(asdict(work))]
-    return group.spawn(name, argv, _ENDING)
+    given = asdict(work)
+    # Not as an argument, which process lists show: a Redis URL may have a password.
+    addresses_of = {f"HEADSTART_{each.upper()}": given.pop(each) for each in ADDRESSES}
+    argv = [sys.executable, "-P", "-m", "demo.executor", json.dumps(given)]
+    environment = {**os.environ, **addresses_of, **_plain_text()}
+    return group.spawn(name, argv, _ENDING, env=environment)
+
+
+def _plain_text() -> dict[str, str]:
+    """Return the variable by which executors connect in plain text, if this process does."""
+    if own_security() != UNSECURED:
+        return {}
+    return {variable("security_protocol"): UNSECURED.protocol}
 
 
 def _progress(child: Child) -> dict[str, Any]:

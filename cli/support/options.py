@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from settings import LoadedSettings, Settings
 
 KafkaPart = Annotated[
-    str, typer.Option(help="embedded, apache (also started here), or the address of a running one.")
+    str,
+    typer.Option(
+        help="embedded, apache (also started here), configured (HEADSTART_KAFKA), or an address."
+    ),
 ]
-Part = Annotated[str, typer.Option(help="embedded, or the address of a running one.")]
+Part = Annotated[
+    str, typer.Option(help="embedded, configured (as in the settings), or an address.")
+]
 Kafka = Annotated[str | None, typer.Option(help="Broker, host:port[,host:port].")]
 KafkaConfig = Annotated[
     str | None,

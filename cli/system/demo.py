@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +13,12 @@ import typer
 from cli.support.options import Json, KafkaPart, Part, StackOptions
 from cli.support.output import FAILURE, claim_outputs, echo, show_json, show_table
 from cli.support.terminal import LiveView, draws
+from cli.system.chosen_services import chosen_services, unused_addresses
 
 if TYPE_CHECKING:
     from demo.run import DemoConfig, DemoResult
     from deploy.local import Addresses
-    from settings import Settings
+    from settings import LoadedSettings, Settings
 
 Traces = Annotated[
     Path | None, typer.Option(help="Agent runs to replay, JSONL or CSV; else synthetic ones.")
@@ -52,12 +53,13 @@ def demo(
 
     Examples: headstart demo --seconds 15; headstart demo --traces agent-traces.jsonl --json
     """
-    from demo.memory import memory_lines
     from demo.run import DemoConfig, check_traces, run_demo
     from replay.files.input import local_file
 
     claim_outputs(html, inputs=[traces], json=json)
-    settings = options.read()
+    reading = options.load()
+    settings = reading.settings
+    parts = chosen_services(reading, {"kafka": kafka, "postgres": postgres, "redis": redis})
     config = DemoConfig(
         data=settings.data,
         executors=executors,
@@ -71,14 +73,11 @@ def demo(
     )
     check_traces(config, echo)
     with (
-        _system(settings, kafka, postgres, redis) as (addresses, epoch, check),
+        _system(reading, parts) as (addresses, epoch, check),
         _live(settings, addresses) as print_line,
     ):
         result = run_demo(config, addresses, epoch, check, print_line)
-    _show(result.summary)
-    for line in memory_lines(result.summary["memory"]):
-        echo(line)
-    _report_invariants(result.broken)
+    _report(result)
     if html is not None:
         _write(html, result, config, settings)
     if json:
@@ -87,16 +86,21 @@ def demo(
         raise typer.Exit(FAILURE)
 
 
-def _report_invariants(broken: Sequence[str]) -> None:
-    for sentence in broken:
+def _report(result: DemoResult) -> None:
+    from demo.memory import memory_lines
+
+    _show(result.summary)
+    for line in memory_lines(result.summary["memory"]):
+        echo(line)
+    for sentence in result.broken:
         echo(f"invariant violated: {sentence}")
-    if not broken:
+    if not result.broken:
         echo("invariants hold: every event stored once, every outcome counted once")
 
 
 @contextmanager
 def _system(
-    settings: Settings, kafka: str, postgres: str, redis: str
+    reading: LoadedSettings, parts: Mapping[str, str]
 ) -> Iterator[tuple[Addresses, int, Callable[[], None]]]:
     """Yield the running system, or one that is stopped after the demo."""
     import asyncio
@@ -107,16 +111,19 @@ def _system(
     from settings.connections import local_security
     from topics.epoch import read_epoch
 
+    settings = reading.settings
     found = running(settings.data)
     if found is not None and found.addresses is not None:
         echo(f"using the running system: {found}")
         epoch = asyncio.run(read_epoch(found.addresses.kafka))
         yield found.addresses, epoch.number, lambda: None
         return
+    if note := unused_addresses(reading, parts):
+        echo(note)
     system = System(
-        StackConfig(data=settings.data, kafka=kafka, postgres=postgres, redis=redis),
+        StackConfig(settings.data, parts["kafka"], parts["postgres"], parts["redis"]),
         partitions=settings.partitions,
-        environment=environment(settings, addresses=False) | local_security(kafka),
+        environment=environment(settings, addresses=False) | local_security(parts["kafka"]),
         echo=echo,
     )
     with system:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.support.options import Json, KafkaPart, Part, StackOptions
 from cli.support.output import put, show_json
 from cli.support.stop_signals import Asked, echo_if_open
+from cli.system.chosen_services import chosen_services, unused_addresses
 
 if TYPE_CHECKING:
     from deploy.local import Addresses
@@ -64,18 +65,19 @@ def up(
     from settings import environment
     from settings.connections import local_security
 
-    _require_accepted((kafka, postgres, redis), (kafka_port, postgres_port, redis_port))
     reading = options.load()
     settings = reading.settings
+    parts = chosen_services(reading, {"kafka": kafka, "postgres": postgres, "redis": redis})
+    _require_different(parts, (kafka_port, postgres_port, redis_port))
     if secure:
-        kafka = _secured((kafka, postgres, redis), settings.spans_topic)
+        parts["kafka"] = _secured(parts.values(), settings.spans_topic)
+    if note := unused_addresses(reading, parts):
+        echo_if_open(note)
     asked = Asked()
     system = System(
         StackConfig(
             data=settings.data,
-            kafka=kafka,
-            postgres=postgres,
-            redis=redis,
+            **parts,
             kafka_port=kafka_port,
             postgres_port=postgres_port,
             redis_port=redis_port,
@@ -83,7 +85,7 @@ def up(
         ),
         partitions=_partitions(reading),
         exact=reading.origins["partitions"] != "default",
-        environment=environment(settings, addresses=False) | local_security(kafka),
+        environment=environment(settings, addresses=False) | local_security(parts["kafka"]),
         workers=workers,
         echo=echo_if_open,
         spool=_spool(),
@@ -107,10 +109,7 @@ def _run(system: System, asked: Asked, *, json: bool) -> None:
         system.stop()
 
 
-_PARTS: Final = ("kafka", "postgres", "redis")
-
-
-def _secured(given: Sequence[str], spans_topic: str) -> str:
+def _secured(given: Iterable[str], spans_topic: str) -> str:
     """Return the broker of a secured stack. Raises `typer.BadParameter` for services elsewhere."""
     if spans_topic:
         raise typer.BadParameter("--secure runs no worker spans: unset HEADSTART_SPANS_TOPIC")
@@ -130,23 +129,12 @@ def _show_environments(credentials: Credentials | None, addresses: Addresses) ->
         echo_if_open(f"for {of}: . {shlex.quote(str(files[name]))}")
 
 
-def _require_accepted(given: Sequence[str], given_ports: Sequence[int]) -> None:
-    """Raise `typer.BadParameter` for an invalid service, and for two with the same port.
+def _require_different(parts: Mapping[str, str], ports: Sequence[int]) -> None:
+    """Raise `typer.BadParameter` if two services have the same port. `ports`: in their order."""
+    from deploy.local.accepted import same_port
 
-    `given`, `given_ports`: of the broker, Postgres and Redis. Their passwords are masked in all
-    output from now on.
-    """
-    from deploy.local.accepted import same_port, why_not
-    from headstart.scrubbing.masking import remember_passwords
-
-    parts = dict(zip(_PARTS, given, strict=True))
-    ports = dict(zip(_PARTS, given_ports, strict=True))
-    for part, value in parts.items():
-        if wrong := why_not(part, value):
-            raise typer.BadParameter(wrong, param_hint=f"--{part}")
-    if wrong := same_port(parts, ports):
+    if wrong := same_port(parts, dict(zip(parts, ports, strict=True))):
         raise typer.BadParameter(wrong)
-    remember_passwords(parts["postgres"], parts["redis"])
 
 
 def _show(ready: Mapping[str, Any], *, json: bool) -> None:

@@ -10,17 +10,22 @@ from headstart.connections.redis_urls import SCHEMES
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 EMBEDDED: Final = "embedded"
+CONFIGURED: Final = "configured"
+"""The address of the settings; `cli.system.chosen_services` puts it in place of this word."""
 _HERE: Final = (EMBEDDED, "apache")
 ACCEPTED: Final = {
     "kafka": (
-        f"embedded, apache, or brokers as host:port[,host:port], ports from 1 to {HIGHEST_PORT}"
+        "embedded, apache, configured (HEADSTART_KAFKA), or brokers as host:port[,host:port], "
+        f"ports from 1 to {HIGHEST_PORT}"
     ),
     "postgres": (
-        "embedded, or a DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, several hosts as "
-        "HOST:PORT,HOST:PORT, or host=HOST dbname=DATABASE"
+        "embedded, configured (HEADSTART_POSTGRES), or a DSN: "
+        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, several hosts as HOST:PORT,HOST:PORT, or "
+        "host=HOST dbname=DATABASE"
     ),
     "redis": (
-        "embedded, or a URL: redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://, unix://, "
+        "embedded, configured (HEADSTART_REDIS), or a URL: "
+        "redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://, unix://, "
         "redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/NUMBER, or "
         "redis+cluster://HOST:PORT,HOST:PORT"
     ),

@@ -10,13 +10,17 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import whole
+from cli.system.chosen_services import chosen_services, unused_addresses
 from deploy.local import StackError
 from deploy.local.accepted import ACCEPTED, same_port, why_not
 from deploy.local.ports import Ports
 from headstart.arguments.checks import HIGHEST_PORT
-from settings import SettingsError, read_settings
+from headstart.scrubbing.masking import masked
+from settings import SettingsError, read_settings, read_with_origins
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+HERE = dict.fromkeys(("kafka", "postgres", "redis"), "embedded")
+POSTGRES = "postgresql://ann:canary-secret@db/headstart"
 
 
 @pytest.mark.parametrize("part", ["kafka", "postgres", "redis"])
@@ -104,7 +108,7 @@ def test_the_command_names_the_option_and_what_it_accepts(run: Run) -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     message = " ".join(ended.stderr.replace("│", "").split())
     assert "--postgres" in message
-    assert "embedded, or a DSN: postgresql://" in message
+    assert "embedded, configured (HEADSTART_POSTGRES), or a DSN: postgresql://" in message
     assert "hush-hush" not in message
 
 
@@ -112,3 +116,46 @@ def test_the_command_names_the_option_and_what_it_accepts(run: Run) -> None:
 def test_an_invalid_port_of_a_broker(kafka: str) -> None:
     with pytest.raises(SettingsError, match="setting kafka: give host:port, the port from 1 to"):
         read_settings(kafka=kafka)
+
+
+def test_a_configured_address_is_that_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not an argument: process lists would show its password."""
+    monkeypatch.chdir(tmp_path)
+    Path("dsn").write_text(f"{POSTGRES}\n")
+    Path("client.properties").write_text("bootstrap.servers=broker:9092\n")
+    Path("headstart.toml").write_text('redis = "redis://cache:6379/0"\n')
+    monkeypatch.setenv("HEADSTART_POSTGRES_FILE", "dsn")
+    monkeypatch.setenv("HEADSTART_KAFKA_CONFIG", "client.properties")
+    found = chosen_services(read_with_origins(), dict.fromkeys(HERE, "configured"))
+    wanted = {"kafka": "broker:9092", "postgres": POSTGRES, "redis": "redis://cache:6379/0"}
+    assert found == wanted
+    assert masked("it says canary-secret") == "it says ***"
+    assert unused_addresses(read_with_origins(), found) is None
+
+
+@pytest.mark.parametrize("part", ["kafka", "postgres", "redis"])
+def test_without_an_address_in_the_settings_configured_is_wrong_usage(part: str, run: Run) -> None:
+    ended = run("up", f"--{part}", "configured")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    message = " ".join(ended.stderr.replace("│", "").split())
+    assert f"--{part}" in message
+    assert f"no address is configured: set HEADSTART_{part.upper()}" in message
+
+
+def test_a_note_names_addresses_of_the_settings_that_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert unused_addresses(read_with_origins(), HERE) is None
+    monkeypatch.setenv("HEADSTART_POSTGRES", POSTGRES)
+    Path("headstart.toml").write_text('redis = "redis://cache:6379/0"\n')
+    note = unused_addresses(read_with_origins(), HERE)
+    assert note == (
+        "note: this system does not use postgres (environment HEADSTART_POSTGRES), redis (file "
+        "headstart.toml, line 1), but other commands and executors do; unset it, or give "
+        "--postgres configured --redis configured"
+    )
+    assert unused_addresses(read_with_origins(), HERE | {"postgres": POSTGRES}) is not None
+    assert unused_addresses(read_with_origins(), dict.fromkeys(HERE, "redis://other")) is None

@@ -80,6 +80,7 @@ class Project:
     def __init__(self) -> None:
         ports = {name: free_port() for name in ("KAFKA", "REDIS", "POSTGRES")}
         passwords = {name: secrets.token_hex(12) for name in ("POSTGRES", "REDIS")}
+        self.passwords = tuple(passwords.values())
         self._environment = {
             **{key: value for key, value in os.environ.items() if "HEADSTART" not in key},
             **{f"{name}_PORT": str(port) for name, port in ports.items()},

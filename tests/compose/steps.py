@@ -30,7 +30,10 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def confined(project: Project) -> dict[str, str]:
-    """Check that each container has no rights and limits; return the memory that each uses."""
+    """Check that each container has no rights, limits, and no password among its arguments.
+
+    Return the memory that each uses.
+    """
     used = {}
     for service in (*SERVICES, *WORKERS):
         found = project.container(service)
@@ -42,6 +45,9 @@ def confined(project: Project) -> dict[str, str]:
         assert host["ReadonlyRootfs"], service
         assert host["Memory"] > 0, service
         assert {"max-size", "max-file"} <= host["LogConfig"]["Config"].keys(), service
+        arguments = json.dumps([found["Args"], found["Config"]["Healthcheck"]])
+        arguments += project.exec(service, "cat", "/proc/1/cmdline")
+        assert not [each for each in project.passwords if each in arguments], service
         memory = run("docker", "stats", "--no-stream", "--format", "{{.MemUsage}}", found["Id"])
         used[service] = memory.partition("/")[0].strip()
     return used

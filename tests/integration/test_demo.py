@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.system import System
-from tests.processes import wait_gone
+from tests.processes import run_command, wait_gone
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
@@ -106,7 +106,6 @@ def test_the_traces_on_a_system_that_runs(
 @pytest.mark.plain_only(reason="`headstart demo` starts a stack without TLS")
 def test_interrupted_twice_then_to_its_end(
     launch: Callable[..., Any],
-    headstart: Any,
     broker: str,
     tmp_path: Path,
 ) -> None:
@@ -121,7 +120,13 @@ def test_interrupted_twice_then_to_its_end(
         assert "Traceback" not in running.err.read_text()
 
     html = tmp_path / "report.html"
-    ended = headstart("demo", "--seconds", "6", "--html", html, "--json", *where)
+    call = ("demo", "--seconds", "6", "--html", html, "--json", *where)
+    of_another_broker = {
+        "HEADSTART_KAFKA_SASL_MECHANISM": "PLAIN",
+        "HEADSTART_KAFKA_SASL_USERNAME": "somebody",
+        "HEADSTART_KAFKA_SASL_PASSWORD": "canary-secret",
+    }
+    ended = run_command(*call, folder=tmp_path, environment=of_another_broker)
     found = summary(ended)
     assert f"{html}: open it in a browser" in ended.stderr
     assert f"{found['predictions']:,} guessed tool calls" in html.read_text()
