@@ -34,6 +34,8 @@ from topics.schema.json_schema import PublishedThreshold
 
 log = structlog.get_logger()
 
+_NOT_IN_TABLE: Final = ("newer", "outdated", "unknown", "expired")
+"""Faults that are none if the log was recreated meanwhile."""
 PAUSE_S: Final = 0.25
 """After each step, which is 100 contexts: so at most 400 a second are compared, 2 % of a core."""
 
@@ -169,10 +171,10 @@ class RedisChecks:
             row = store.get_row(partition, key)
             if (each.field.tenant, each.field.path) not in in_flight:
                 found.append((each, None if row is None else threshold_from_row(key, row), reach))
-        return find_wrong(found)
+        return find_wrong(found, marks=True)
 
     async def _repair(self, owned: OwnedPartition, wrong: Sequence[WrongField]) -> None:
-        if any(each.fault in ("newer", "outdated", "unknown") for each in wrong):
+        if any(each.fault in _NOT_IN_TABLE for each in wrong):
             epoch = await self._services.clients.read_epoch(self._services.kafka)
             if epoch.number != self._services.epoch.number:
                 return  # the log was recreated, and this worker belongs to the previous one
@@ -193,8 +195,10 @@ class RedisChecks:
         self._services.counts.repaired.update(counted)
         if outdated := counted.pop("outdated", 0):
             log.info("redis_check.outdated_removed", partition=partition, contexts=outdated)
+        if expired := counted.pop("expired", 0):
+            log.info("redis_check.expired_removed", partition=partition, contexts=expired)
         if counted:
-            first = next(each.stored for each in repaired if each.fault != "outdated")
+            first = next(each.stored for each in repaired if each.fault in counted)
             log.warning(
                 "redis_check.repaired",
                 partition=partition,

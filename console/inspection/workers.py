@@ -76,8 +76,9 @@ class Worker:
         if self.report is None:
             return []
         found = []
-        # Values of an earlier log epoch are this system's own.
-        repaired = {name: n for name, n in self.report.repaired.items() if name != "outdated"}
+        # Values of an earlier log epoch, and marks of deletions, are this system's own.
+        own = ("outdated", "expired")
+        repaired = {name: n for name, n in self.report.repaired.items() if name not in own}
         if repaired:
             each = ", ".join(f"{name} {count:,}" for name, count in sorted(repaired.items()))
             found.append(f"replaced {sum(repaired.values()):,} values in Redis ({each})")

@@ -25,7 +25,7 @@ MOST_BYTES: Final = 65_536
 """A longer value is unreadable: those of Headstart have a few hundred bytes."""
 
 Fault = Literal[
-    "missing", "behind", "differing", "newer", "outdated", "unknown", "unreadable"
+    "missing", "behind", "differing", "newer", "outdated", "unknown", "unreadable", "expired"
 ]  # fmt: skip
 FieldState = Fault | Literal["ahead"]
 """`ahead`: newer than the table, and may follow from events in the log."""
@@ -38,6 +38,7 @@ EXPLAINED: Final[dict[str, str]] = {
     "outdated": "Redis has a context of an earlier log epoch, which the table does not have",
     "unknown": "Redis has a context that the table does not have",
     "unreadable": "the value cannot be read",
+    "expired": "Redis has the mark of a deletion of which the table has no mark any more",
 }
 
 
@@ -110,10 +111,12 @@ def _check_counts(counts: list[int] | None) -> None:
 
 
 def classify(
-    expected: PublishedThreshold | None, raw: bytes | None, reach: Reach
+    expected: PublishedThreshold | None, raw: bytes | None, reach: Reach, *, marks: bool = False
 ) -> FieldState | None:
     """Return what is wrong with a field, None if it is correct.
 
+    `marks`: the table was read with the marks of deleted contexts, so that a mark of which it has
+    none is `expired`.
     `expected`: the context's threshold in the table, None if it has none. It must have been read
     after `raw`, together with `reach`; otherwise a value published in between is taken for an
     error.
@@ -135,9 +138,8 @@ def classify(
         return "ahead"
     if expected is not None:
         return "newer"
-    # The marker of a deleted context outlives its row for a while, and readers ignore it.
-    if value.get("deleted") and version <= reach:
-        return None
+    if value.get("deleted") and version <= reach:  # readers ignore it
+        return "expired" if marks else None
     return "outdated" if version[0] < reach.epoch else "unknown"
 
 

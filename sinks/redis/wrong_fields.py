@@ -29,12 +29,15 @@ class FieldFindings(NamedTuple):
 
 
 def find_wrong(
-    found: Iterable[tuple[StoredField, PublishedThreshold | None, Reach]],
+    found: Iterable[tuple[StoredField, PublishedThreshold | None, Reach]], *, marks: bool = False
 ) -> FieldFindings:
-    """Classify fields, each with the threshold in the table and how far the table is."""
+    """Classify fields, each with the threshold in the table and how far the table is.
+
+    `marks`: whether the table has the marks of deleted contexts, as a worker's has.
+    """
     result = FieldFindings([], [])
     for stored, threshold, reach in found:
-        fault = classify(threshold, stored.raw, reach)
+        fault = classify(threshold, stored.raw, reach, marks=marks)
         if fault == "ahead":
             result.ahead.append((stored, threshold))
         elif fault is not None:

@@ -171,12 +171,28 @@ def test_only_foreign_values_are_repaired(redis_url: str, tenant: str) -> None:
         after = client.hgetall(key)
     assert after.pop(b"!repaired")
     assert after == {**before, b"someone's": b"own", b"!overrides": b"[]"}
-    mark = encode_value(threshold_from_row(context_key(tenant, path(9)), deleted(EPOCH, 50)))
-    del worker.rows[context_key(tenant, path(9))]
-    with redis.Redis.from_url(redis_url) as client:
-        client.hset(key, path(9), mark)  # it outlives its row
-    rounds(redis_url, worker)
-    assert sum(repaired(worker).values()) == 9
+
+
+@pytest.mark.integration
+def test_a_mark_without_a_row_is_removed_without_a_warning(redis_url: str, tenant: str) -> None:
+    """Its path may name a user that was purged; a Redis from a snapshot may bring it back."""
+    worker, key = Worker(tenant, 3), redis_key(tenant, "refund")
+    marked = context_key(tenant, path(1))
+    worker.rows[marked] = deleted(EPOCH, 50)
+    publish(redis_url, worker.thresholds())
+    with redis.Redis.from_url(redis_url) as client, capture_logs() as logged:
+        rounds(redis_url, worker)
+        assert client.hexists(key, path(1)), "the table has the mark, too"
+        del worker.rows[marked]
+        late = encode_value(threshold_from_row(marked, deleted(EPOCH, 101)))
+        client.hset(key, path(9), late)  # published ahead of its row, perhaps
+        rounds(redis_url, worker)
+        left = {each.decode() for each in client.hkeys(key)}
+    assert left == {path(0), path(2), path(9), "!repaired"}
+    assert repaired(worker) == {"expired": 1}
+    assert [(each["event"], each["log_level"]) for each in logged] == [
+        ("redis_check.expired_removed", "info")
+    ]
 
 
 @pytest.mark.integration
