@@ -15,6 +15,7 @@ from memory.store.limits import USUAL, USUAL_WRITES, RetentionLimits, WriteLimit
 from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
+from processing.state.tombstones import MARKER_RETENTION_S
 from processing.worker_report import STUCK_AFTER_S
 
 
@@ -37,6 +38,8 @@ class WorkerConfig:
     """Seconds between two reports of evidence, from which tenants' defaults are merged."""
     check_redis_s: float = 60.0
     """Seconds between two comparisons of Redis with the table; 0: never."""
+    deletion_marks_s: float = MARKER_RETENTION_S
+    """How long the mark of a deleted context stays: see `processing.state.tombstones`."""
     health: str = ""
     """Where it answers health checks, host:port; empty: it answers none."""
     spans_topic: str = ""

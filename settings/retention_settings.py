@@ -1,4 +1,4 @@
-"""The settings of what Postgres keeps of events and cases."""
+"""The settings of how long things are kept: events and cases in Postgres, marks of deletions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
 
 from memory.store.limits import USUAL
+from processing.state.tombstones import MARKER_RETENTION_S
 
 
 class RetentionSettings(BaseSettings):
-    """The limits of `memory.store.limits`; 0 keeps everything."""
+    """The limits of `memory.store.limits`, of which 0 keeps everything; and of tombstones."""
 
     retention_days: float = Field(
         USUAL.days,
@@ -30,6 +31,13 @@ class RetentionSettings(BaseSettings):
         ge=0,
         description="episodes that are kept of each tenant and workflow type of runs that name no "
         "user; 0: all",
+    )
+    deletion_marks_s: float = Field(
+        MARKER_RETENTION_S,
+        ge=1,
+        le=7 * 86_400,
+        description="seconds for which Redis and the topics keep the mark, with its path, of a "
+        "deleted context: longer than a worker may be suspended",
     )
 
     @field_validator("retention_days")

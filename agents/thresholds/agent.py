@@ -18,7 +18,7 @@ from agents.consumer.lost_records import LostRecords
 from agents.consumer.partition_queue import queue_bytes_per_partition
 from agents.consumer.sequencer import FetchSequencer
 from agents.dlq_limit_guard import DlqLimitGuard
-from agents.environment import Environment
+from agents.environment import Environment, Tuning
 from agents.health.metrics import WorkerCounts
 from agents.thresholds.adoption import Adoption
 from agents.thresholds.clients import Clients
@@ -267,7 +267,8 @@ def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     load_in_background()
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
-    runtime = ThresholdAgent(app, config, epoch, table.data, Environment(), Clients())
+    tuning = Tuning(delete_after_s=config.deletion_marks_s)
+    runtime = ThresholdAgent(app, config, epoch, table.data, Environment(tuning=tuning), Clients())
     _check_count(runtime, config.data, epoch)
     register_agent(app, runtime, EVENTS.name)
     app.prefetch_scan, app.partition_bytes = runtime.prefetch_scan, PARTITION_BYTES

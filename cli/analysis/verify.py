@@ -47,8 +47,8 @@ def verify(
     Rows are compared bit by bit; missing, extra and differing ones are listed. Events that workers
     have not processed yet cannot be compared: it counts those that were in the log when it began.
     Exit code 0: all agree; 1: they do not, or `--caught-up` and some are left. It only reads, and
-    joins no consumer group. `--purged` looks for purged events in Postgres and purged contexts in
-    Redis, and counts what the log still has of them.
+    joins no consumer group. `--purged` looks for purged events in Postgres, for purged contexts and
+    old marks of them in Redis and headstart.thresholds, and counts what the log still has.
 
     Examples: headstart verify --caught-up; headstart verify --purged; headstart verify --snapshot
     nightly.gz --json, where the log is cut and `headstart thresholds snapshot nightly.gz` was run
@@ -80,12 +80,10 @@ def verify(
 
 
 def _purged(settings: Settings, *, json: bool) -> None:
+    from cli.memory.purge import purge_services
     from replay.verify.purged import check_purged
-    from settings import operators_key
 
-    check = asyncio.run(
-        check_purged(settings.kafka, settings.postgres, settings.redis, operators_key(settings))
-    )
+    check = asyncio.run(check_purged(purge_services(settings), settings.redis))
     findings = check.findings
     for each in findings.named:
         echo(", ".join(f"{name} {value}" for name, value in each.items()))

@@ -103,7 +103,9 @@ def purge_services(settings: Settings) -> PurgeServices:
     from replay.purge.run import PurgeServices
     from settings import operators_key
 
-    return PurgeServices(settings.kafka, settings.postgres, operators_key(settings))
+    return PurgeServices(
+        settings.kafka, settings.postgres, operators_key(settings), settings.deletion_marks_s
+    )
 
 
 class Purging:

@@ -118,6 +118,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         notices_days=settings.notices_days,
         retrievals_days=settings.retrievals_days,
         check_redis_s=settings.check_redis_s,
+        deletion_marks_s=settings.deletion_marks_s,
     )
     return run_worker(name, config, spare=spare)
 

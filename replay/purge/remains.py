@@ -83,7 +83,7 @@ async def receipts(services: PurgeServices, tenant: str | None = None) -> list[P
                     applied=not waiting,
                     waiting=waiting,
                     left=await remaining_rows(connection, each.purge),
-                    remains=remains(each, epoch, states, settings),
+                    remains=remains(each, epoch, states, settings, services.marks_s),
                 )
             )
     return found
@@ -107,8 +107,12 @@ def remains(
     epoch: Epoch,
     states: Mapping[str, TopicState],
     settings: Mapping[str, Mapping[str, str]],
+    marks_s: float = MARKER_RETENTION_S,
 ) -> list[Remainder]:
-    """Return the places that may still have bytes of a purge, with the time by which they go."""
+    """Return the places that may still have bytes of a purge, with the time by which they go.
+
+    `marks_s`: how long threshold workers keep marks of deleted contexts.
+    """
     at = stored.purge.at
     found = []
     for topic in (EVENTS, DEAD_LETTERS, NOTICES):
@@ -123,10 +127,10 @@ def remains(
             until = _until(at, settings.get(topic.name, {}))
             found.append(Remainder(topic.name, _WHAT[topic.name], until, holding))
     marks = Remainder(
-        f"Redis, {THRESHOLDS.name}, {CHANGELOG.name}",
+        "Redis",
         "paths of deleted contexts, as names of deletion marks, which the threshold worker deletes "
-        "half an hour after it has applied the purge; the topics' bytes go with compaction",
-        at + round(MARKER_RETENTION_S * 1000),
+        f"{_span(marks_s)} after it has applied the purge, or has started",
+        at + round(marks_s * 1000),
     )
     return [*found, marks, *_ELSEWHERE]
 
@@ -138,12 +142,22 @@ def _until(at: int, settings: Mapping[str, str]) -> int | None:
     return None if kept < 0 else at + kept + segment
 
 
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+
+
 _WHAT = {
     EVENTS.name: "the events themselves, until retention deletes their segments",
     DEAD_LETTERS.name: "events that an agent refused, if there were any",
     NOTICES.name: "paths of contexts with the subject in them, if there were notices",
 }
 _ELSEWHERE = [
+    Remainder(
+        f"{THRESHOLDS.name}, {CHANGELOG.name}",
+        "contexts and their deletion marks until the broker compacts the topics, which it does "
+        "when it is due by segment.ms and min.cleanable.dirty.ratio; paths as keys of tombstones "
+        "for delete.retention.ms more",
+    ),
     Remainder(
         "thresholds of contexts that several users share",
         "what the subject taught them, as counts and weights; `headstart rebuild` learns them "
@@ -170,6 +184,11 @@ _ELSEWHERE = [
         "files written before the purge: delete them",
     ),
     Remainder(COMMANDS.name, "overrides that operators set on the subject's contexts"),
+    Remainder(
+        f"{CHANGELOG.name}, and the threshold workers' data directories",
+        "the purge itself, with the name of its subject, so that it is not applied twice; starts "
+        "of guesses that have no completion yet, for an hour: ids of their run, and the user's",
+    ),
 ]
 
 

@@ -17,6 +17,7 @@ from psycopg import AsyncConnection
 
 from memory.store.conflicts import repeated
 from processing.state.rows import CONTEXT, context_of
+from processing.state.tombstones import MARKER_RETENTION_S
 from replay.log.live_table import read_next_offsets, read_whole_table
 from sinks.postgres.packed_purges import count_packed
 from sinks.postgres.progress import stored_offsets
@@ -53,6 +54,8 @@ class PurgeServices:
     kafka: str
     postgres: str
     operators_key: bytes | None = field(default=None, repr=False)
+    marks_s: float = MARKER_RETENTION_S
+    """How long the threshold workers keep marks of deleted contexts."""
 
 
 class PurgePreview(msgspec.Struct, frozen=True):

@@ -11,21 +11,16 @@ from psycopg import AsyncConnection
 
 from processing.records.decode import MALFORMED, split_frame
 from replay.log.purges import read_log_purges
+from replay.purge.run import PurgeServices
+from replay.verify.purged_contexts import check_published, check_redis
 from replay.verify.row_diff import Findings
 from sinks.postgres.progress import stored_offsets
 from sinks.postgres.purges import StoredPurge, read_purges, remaining_rows
 from sinks.postgres.queries import EventPlace, events_not_stored
 from sinks.postgres.reading import reading_postgres
-from sinks.redis.queries import served_thresholds
 from topics.catalogue import EPISODES_GROUP, EVENTS
 from topics.control.messages import is_control
-from topics.control.purges import (
-    PartitionPurges,
-    PlacedPurge,
-    context_matcher,
-    subject_name,
-    subject_of,
-)
+from topics.control.purges import PartitionPurges, PlacedPurge, subject_name, subject_of
 from topics.epoch import read_epoch
 from topics.kafka.reader import read_records, topic_state
 
@@ -43,18 +38,17 @@ class PurgedCheck(msgspec.Struct):
     findings: Findings = msgspec.field(default_factory=Findings)
 
 
-async def check_purged(
-    kafka: str, postgres: str, redis: str, operators_key: bytes | None
-) -> PurgedCheck:
-    """Look for purged events in Postgres, and for contexts of purged subjects in Redis.
+async def check_purged(services: PurgeServices, redis: str) -> PurgedCheck:
+    """Look for purged events in Postgres, and for contexts of purged subjects where executors read.
 
-    Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable`, `NotMigrated` and
-    `RedisUnreachable`.
+    A context's deletion mark, which has the subject's name, is one of the findings only once it
+    should be gone. Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable`,
+    `NotMigrated` and `RedisUnreachable`.
     """
-    check = PurgedCheck()
+    check, kafka = PurgedCheck(), services.kafka
     epoch = await read_epoch(kafka)
-    of_log = await read_log_purges(kafka, operators_key)
-    async with reading_postgres(postgres) as connection:
+    of_log = await read_log_purges(kafka, services.operators_key)
+    async with reading_postgres(services.postgres) as connection:
         stored = await read_purges(connection)
         check.purges = len(stored)
         reached = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
@@ -63,7 +57,9 @@ async def check_purged(
                 check.findings.add("purged_rows", **_named(each), table=table, rows=count, fix=_FIX)
         await _check_log(kafka, connection, _with_stored(of_log, stored, epoch.number), reached,
                          check)  # fmt: skip
-    await _check_redis(redis, stored, check)
+    if stored:
+        await check_redis(redis, epoch, stored, services.marks_s, check.findings)
+        await check_published(kafka, epoch, stored, services.marks_s, check.findings)
     return check
 
 
@@ -128,17 +124,3 @@ async def _look_up(
     for each in wanted:
         if each.id not in missing:
             check.findings.add("purged_event", tenant=each.tenant, id=each.id, fix=_FIX)
-
-
-async def _check_redis(redis: str, stored: list[StoredPurge], check: PurgedCheck) -> None:
-    """Look for contexts of purged subjects that are served, and were learned before the purge."""
-    if not stored:
-        return
-    matchers = [(each, context_matcher(each.purge)) for each in stored]
-    async for served in served_thresholds(redis, defaults=True):
-        for each, holds in matchers:
-            old = int(served.get("at") or 0) <= each.purge.at
-            if old and holds(served["tenant"], served["path"]):
-                check.findings.add(
-                    "purged_context", tenant=served["tenant"], path=served["path"], fix=_FIX
-                )

@@ -122,6 +122,30 @@ def test_a_user_is_erased_and_does_not_come_back(
     assert CANARY not in database(stored)
 
 
+def test_a_mark_that_should_be_gone_is_found(
+    system: System, headstart: Any, emit: Any, at: Any, stored: Any, tenant: str
+) -> None:
+    """Of a threshold worker that runs no more, or restarts all the time."""
+    emit([*agent_run(tenant, "u1", "mine", CANARY), *agent_run(tenant, "u2", "other", "kept")])
+    mine = ("memory", "purge", "--tenant", tenant, "--user", "u1", *at, "--yes")
+    assert headstart(*mine).returncode == 0
+
+    def found() -> list[Event]:
+        ended = headstart("verify", "--purged", *at, "--redis", system.addresses.redis, "--json")
+        return [each for each in json.loads(ended.stdout)["named"] if each["tenant"] == tenant]
+
+    stored.until(lambda: any(each.get("deleted") for each in stored.served("refund").values()))
+    assert found() == []
+    earlier = "UPDATE memory_purges SET at = at + %s * interval '1 minute' WHERE tenant = %s"
+    stored.change(earlier, -33, tenant)
+    (old,) = found()
+    path = "workflow_type=refund/domain=retail/user_id=u1"
+    assert (old["finding"], old["where"], old["path"]) == ("purged_mark", "Redis", path)
+    assert "keep a threshold worker running: it deletes marks 1,800 s after" in old["fix"]
+    stored.change(earlier, 2, tenant)
+    assert found() == [], "the worker may be a little late"
+
+
 def database(stored: Any) -> str:
     """Every row of every table, as text."""
     tables = stored.query(

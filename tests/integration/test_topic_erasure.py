@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from redis import Redis
 
+from deploy.local import Stack, StackConfig
 from deploy.local.apache_kafka import Apache, ClusterMember, new_cluster_id
-from deploy.system import System
+from deploy.system import prepare
 from tests.chaos.services import KillableServer
 from tests.integration.agent_runs import agent_run
+from tests.integration.hosts import Site
 from tests.integration.topic_records import read_whole_topic
-from tests.patience import PATIENCE_S, until
-from tests.secured import stack_config
+from tests.patience import until
 from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS, Topic
 from topics.kafka.admin import admin_client
+from topics.kafka.reader import LogTruncated
 
 pytestmark = [
     pytest.mark.integration,
@@ -44,20 +48,26 @@ COMPACTED = {
     "min.cleanable.dirty.ratio": "0.001",
     "min.compaction.lag.ms": "0",
     "segment.ms": "500",
+    "delete.retention.ms": "0",
 }
+PURGE = b"kpurge\x1f%b\x1fuser_id\x1f" + USER.encode()
+"""Key of the row that keeps the purge from being applied twice: the name stays in it."""
 
 
 @pytest.fixture
-def cleaning(tmp_path: Path) -> Iterator[System]:
-    """A system on a broker that deletes and compacts within seconds, if a topic is set so."""
+def cleaning(tmp_path: Path) -> Iterator[Site]:
+    """A log on a broker that deletes and compacts within seconds, if a topic is set so."""
     member = ClusterMember(new_cluster_id(), CLEANING)
     broker = KillableServer(
         lambda group, ports, port: Apache(group, ports, port, member), tmp_path / "broker"
     )
     try:
-        config = stack_config(data=tmp_path / "system", kafka=broker.start())
-        with System(config, partitions=1) as running:
-            yield running
+        with Stack(StackConfig(data=tmp_path / "stack", kafka=broker.start())) as stack:
+            made = Site(stack.addresses, asyncio.run(prepare(stack.addresses, 1)), tmp_path)
+            try:
+                yield made
+            finally:
+                made.stop()
     finally:
         broker.close()
 
@@ -76,8 +86,12 @@ def configure(kafka: str, topic: Topic, changes: Mapping[str, str]) -> None:
 
 def records(kafka: str, topic: Topic) -> list[tuple[bytes, bytes]]:
     """Return keys and values of all records that the topic still has."""
-    found = read_whole_topic(kafka, topic.name)
-    return [(bytes(each.key or b""), bytes(each.value or b"")) for each in found]
+    while True:
+        try:
+            found = read_whole_topic(kafka, topic.name)
+        except LogTruncated:
+            continue  # retention was faster
+        return [(bytes(each.key or b""), bytes(each.value or b"")) for each in found]
 
 
 def holding(kafka: str, topic: Topic) -> list[tuple[bytes, bytes]]:
@@ -90,19 +104,43 @@ def holding(kafka: str, topic: Topic) -> list[tuple[bytes, bytes]]:
     ]
 
 
+def in_redis(url: str) -> list[bytes]:
+    """Return every key of Redis, and of each key all fields and values."""
+    with Redis.from_url(url) as redis:
+        keys = list(redis.scan_iter())
+        return [*keys, *(redis.dump(key) or b"" for key in keys), *_parts(redis, keys)]
+
+
+def _parts(redis: Any, keys: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield fields and values as they were written: a dump has long ones compressed."""
+    for key in keys:
+        match redis.type(key):
+            case b"hash":
+                yield from (part for pair in redis.hgetall(key).items() for part in pair)
+            case b"string":
+                yield redis.get(key)
+            case kind:
+                raise AssertionError(f"{key!r} is a {kind!r}: read it, too")
+
+
+def named_in_redis(url: str) -> list[bytes]:
+    """Return what in Redis has the user's name or text in it."""
+    return [part for part in in_redis(url) if USER.encode() in part or TEXT.encode() in part]
+
+
 def test_what_a_purge_leaves_in_topics_goes_with_retention_and_compaction(
-    cleaning: System,
-    headstart: Any,
-    write_events: Callable[[Sequence[dict[str, Any]]], Path],
-    tenant: str,
+    cleaning: Site, headstart: Any, write_events: Callable[..., Path], tenant: str
 ) -> None:
-    kafka = cleaning.addresses.kafka
+    """The marks of deleted contexts included, which name the user, also if a worker restarts."""
+    kafka, redis = cleaning.addresses.kafka, cleaning.addresses.redis
     at = ("--kafka", kafka, "--postgres", cleaning.addresses.postgres)
+    wait = partial(until, pause_s=0.5, meanwhile=cleaning.check, seen=lambda: cleaning.messages)
+    worker = cleaning.start("a")
 
     def emit(user: str, name: str, text: str) -> None:
         sent = headstart("emit", write_events(agent_run(tenant, user, name, text)), *at[:2])
         assert sent.returncode == 0, sent.stderr
-        assert cleaning.drain(PATIENCE_S)
+        cleaning.until(lambda: cleaning.lag() == 0)
 
     for n in range(3):
         emit(USER, f"mine-{n}", TEXT)
@@ -112,11 +150,10 @@ def test_what_a_purge_leaves_in_topics_goes_with_retention_and_compaction(
     assert purged.returncode == 0, purged.stderr
     assert EVENTS.name in {each["where"] for each in orjson.loads(purged.stdout)["remains"]}
     assert holding(kafka, EVENTS), "until retention the events are there"
-    before = holding(kafka, THRESHOLDS)
-    assert len(before) > 1, "until compaction the values are there"
+    assert len(holding(kafka, THRESHOLDS)) > 1, "until compaction the values are there"
 
     configure(kafka, EVENTS, {"retention.ms": "1"})
-    until(lambda: not holding(kafka, EVENTS), PATIENCE_S, 0.5)
+    wait(lambda: not holding(kafka, EVENTS))
     configure(kafka, EVENTS, {})
     receipt = headstart("memory", "purge", "--status", "--tenant", tenant, *at, "--json")
     (listed,) = orjson.loads(receipt.stdout)["purges"]
@@ -124,15 +161,31 @@ def test_what_a_purge_leaves_in_topics_goes_with_retention_and_compaction(
 
     for topic in (THRESHOLDS, CHANGELOG):
         configure(kafka, topic, COMPACTED)
-    rounds = iter(range(100))
+    rounds = iter(range(1_000))
 
     def compacted() -> bool:
         emit("u2", f"later-{next(rounds)}", "closes the segment before it")
         found = [holding(kafka, topic) for topic in (THRESHOLDS, CHANGELOG)]
         return all(len({key for key, _ in each}) == len(each) for each in found)
 
-    until(compacted, PATIENCE_S, 0.5)
+    wait(compacted)
     marks = [value for _, value in holding(kafka, THRESHOLDS)]
+    assert marks
     assert all(b"deleted" in value for value in marks), marks
+    assert named_in_redis(redis), "the mark has the user's name"
     assert not any(TEXT.encode() in part for each in holding(kafka, CHANGELOG) for part in each)
+
+    cleaning.end(worker)
+    cleaning.of_host["a"] = {"HEADSTART_DELETION_MARKS_S": "1"}
+    cleaning.start("a")
+
+    def gone() -> bool:
+        compacted()
+        left = [key for key, _value in holding(kafka, CHANGELOG)]
+        return not holding(kafka, THRESHOLDS) and left == [PURGE % tenant.encode()]
+
+    wait(gone)
+    assert not named_in_redis(redis)
     assert records(kafka, THRESHOLDS), "those of others stay"
+    checked = headstart("verify", "--purged", *at, "--redis", redis, "--json")
+    assert (checked.returncode, orjson.loads(checked.stdout)["counts"]) == (0, {}), checked.stderr

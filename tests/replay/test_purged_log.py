@@ -137,6 +137,11 @@ def test_a_receipt_names_where_bytes_remain_and_until_when() -> None:
     first, *elsewhere = remains(stored, Epoch(7, 2), states, settings)
     assert (first.where, first.until, first.partitions) == (EVENTS.name, NOW + 1_500, [1])
     assert DEAD_LETTERS.name not in {each.where for each in elsewhere}, "it is empty"
+    (marks,) = [each for each in elsewhere if each.where == "Redis"]
+    assert marks.until == NOW + 1_800_000
+    assert "30 minutes after" in marks.what
+    marks = remains(stored, Epoch(7, 2), states, settings, 90.0)[1]
+    assert (marks.until, "90 seconds after" in marks.what) == (NOW + 90_000, True)
     everything_gone = {EVENTS.name: TopicState(EVENTS.name, 2, {0: 11, 1: 21}, {0: 30, 1: 30})}
     assert remains(stored, Epoch(7, 2), everything_gone, settings) == elsewhere
     (again, *_) = remains(stored, Epoch(8, 2), everything_gone, {})

@@ -114,6 +114,7 @@ def test_flag_before_environment_for_the_rest(monkeypatch: pytest.MonkeyPatch) -
         ("retention_days", "3", "at least 8, because runs are packed after a week"),
         ("keep_cases", "-1", "greater than or equal to 0"),
         ("keep_unnamed", "-1", "greater than or equal to 0"),
+        ("deletion_marks_s", "0", "greater than or equal to 1"),
         ("user_cases", "-1", "greater than or equal to 0"),
         ("cases_window_s", "59", "greater than or equal to 60"),
         ("low_reward", "1", "less than 1"),
