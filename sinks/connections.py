@@ -5,6 +5,7 @@ Error messages contain the address and a remedy, never the password.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -27,6 +28,7 @@ from headstart.connections.redis_urls import is_cluster_url
 from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import HIDDEN, masked, needs_encoding, passwords_in
 from headstart.thresholds.reader import redis_address
+from sinks import tls_probes
 from sinks.service_errors import POSTGRES, REDIS, postgres_trouble, redis_trouble
 
 CONNECT_TIMEOUT_S = 5
@@ -178,6 +180,8 @@ async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
             **postgres_options(dsn),
         )
     except (psycopg.Error, OSError) as error:
+        if tls_probes.UNEXPLAINED.search(str(error)):  # the server is asked for its certificate
+            raise await asyncio.to_thread(PostgresUnreachable, dsn, error) from error
         raise PostgresUnreachable(dsn, error) from error
     set_json_loads(_loads, connection)
     return connection

@@ -1,7 +1,8 @@
 """Explains connection errors of Postgres and Redis that starting a server would not fix.
 
-Reads nothing but a client's certificate. A remedy names the setting. No message quotes an address,
-because it may contain a password.
+Reads a client's certificate, and asks the server by a TLS handshake where an error is ambiguous
+(`tls_probes`, which blocks). A remedy names the setting. No message quotes an address, because it
+may contain a password.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from headstart.connections.certificate_validity import is_expired
 from headstart.connections.redis_urls import SCHEMES
 from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import needs_encoding
+from sinks import tls_probes
 
 POSTGRES: Final = "--postgres DSN or HEADSTART_POSTGRES"
 REDIS: Final = "--redis URL or HEADSTART_REDIS"
@@ -40,6 +42,8 @@ _ENCODED: Final = "its password must be percent-encoded: %40 for @, %2F for /, %
 
 EXPIRED: Final = "its certificate, or that of its CA, has expired"
 OWN_EXPIRED: Final = "the certificate of this client has expired"
+NOT_YET_VALID: Final = "its certificate is not valid yet"
+UNTRUSTED: Final = "its certificate is not signed by a trusted CA"
 OTHER_HOST: Final = "its certificate is for another host name"
 UNVERIFIED: Final = "its certificate cannot be verified"
 NO_TLS: Final = "it does not speak TLS"
@@ -157,12 +161,15 @@ _SETTINGS: Final = tuple(
 )
 """Errors in a parameter of the address."""
 _ATTEMPT: Final = re.compile(
-    r"^- host: (?:None|'([^']*)'), port: (?:None|'([^']*)'), hostaddr: (?:None|'[^']*'): "
+    r"^- host: (?:None|'([^']*)'), port: (?:None|'([^']*)'), hostaddr: (?:None|'([^']*)'): "
     r"(.*?)(?=^- host: |\Z)",
     re.MULTILINE | re.DOTALL,
 )
 """What psycopg says of each of several hosts, or of each address of a host."""
 _PORTS: Final = re.compile(r"could not match \d+ (?:port numbers|host names)")
+_SAYS_LITTLE: Final = re.compile(
+    r"SSL error|server closed the connection|connection reset by peer", re.IGNORECASE
+)
 _CLOSED: Final = re.compile(r"connection closed by server", re.IGNORECASE)
 _ENDED: Final = re.compile(rf"{_CLOSED.pattern}|connection reset by peer|alert", re.IGNORECASE)
 _NO_DATABASE: Final = re.compile(r'database "[^"]*" does not exist', re.IGNORECASE)
@@ -266,22 +273,29 @@ def postgres_trouble(dsn: str, reason: BaseException) -> Trouble | None:
     attempts = _ATTEMPT.findall(str(reason))
     if not attempts:
         return _trouble_of_host(given, str(reason))
-    return _trouble_of_hosts(given, [((host, port), said) for host, port, said in attempts])
+    return _trouble_of_hosts(given, attempts)
 
 
 def _trouble_of_hosts(
-    given: Mapping[str, object], said: Sequence[tuple[tuple[str, str], str]]
+    given: Mapping[str, object], attempts: Sequence[tuple[str, str, str, str]]
 ) -> Trouble | None:
-    """Return the problem of several attempts, by (host, port): the one that waiting does not end.
+    """Return the problem of several attempts: the one that waiting does not end.
 
-    Before a replica is promoted, those that answer do not match `target_session_attrs`.
+    `attempts`: host, port, address and message of each. Before a replica is promoted, those that
+    answer do not match `target_session_attrs`.
     """
-    found = [(at, _trouble_of_host(given, message)) for at, message in said]
+    found = [
+        (
+            (host, port),
+            _trouble_of_host({**given, "host": host, "port": port, "hostaddr": address}, message),
+        )
+        for host, port, address, message in attempts
+    ]
     known = [(at, trouble) for at, trouble in found if trouble is not None]
     if not known:
         return None
     (host, port), trouble = min(known, key=lambda each: (not each[1].refused, _is_standby(each[1])))
-    if _is_standby(trouble) or len({at for at, _ in said}) == 1:
+    if _is_standby(trouble) or len({at for at, _ in found}) == 1:
         return trouble
     return trouble._replace(what=f"{host}:{port or 5432}: {trouble.what}")
 
@@ -297,13 +311,30 @@ def _trouble_of_host(given: Mapping[str, object], message: str) -> Trouble | Non
         create = _createdb(name, given.get("host"), given.get("port"))
         remedy = f"create it: {create}, or correct the database in {POSTGRES}"
         return Trouble(f"the database {name} does not exist", remedy)
-    if "SSL error" in message and is_expired(str(given.get("sslcert") or "")):
+    if tls_probes.UNEXPLAINED.search(message) and (trouble := _of_certificate(given)):
+        return trouble
+    if _SAYS_LITTLE.search(message) and is_expired(tls_probes.client_certificate(given)):
         return Trouble(OWN_EXPIRED, f"renew the file of sslcert in {POSTGRES}", refused=True)
     for sign, (what, remedy, refused) in _OF_POSTGRES:
         if sign.search(message):
             filled = remedy.replace("{name}", name).replace("{user}", user)
             return Trouble(what, filled, refused)
     return _of_setting(message)
+
+
+def _of_certificate(given: Mapping[str, object]) -> Trouble | None:
+    """Return what is wrong with the certificate of a server, which is asked for it."""
+    fault = tls_probes.certificate_fault(given)
+    if fault == tls_probes.EXPIRED:
+        remedy = "renew it on the server (and check the clock of this machine)"
+        return Trouble(EXPIRED, remedy, refused=True)
+    if fault == tls_probes.NOT_YET_VALID:
+        return Trouble(NOT_YET_VALID, "check the clock of this machine", refused=True)
+    if fault == tls_probes.UNTRUSTED:
+        return Trouble(
+            UNTRUSTED, f"name the CA's PEM file: sslrootcert in {POSTGRES}", refused=True
+        )
+    return None
 
 
 def _of_setting(message: str) -> Trouble | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from deploy.system import prepare
 from headstart.connections.own_security import use_security
 from tests.secure.broker import Listeners, start_broker
 from tests.secure.certificates import Certificates
+from tests.secure.commands import Command
 from tests.secure.identities import PASSWORD, STRANGER, USERS, Identities
 from tests.secured import LEFT_BY_TLS
 
@@ -70,3 +72,13 @@ def identities(
 def no_security_left() -> Iterator[None]:
     yield
     use_security(None)
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Command:
+    monkeypatch.chdir(tmp_path)
+    for stream in ("stdout", "stderr"):  # `main` wraps them
+        monkeypatch.setattr(sys, stream, getattr(sys, stream))
+    return Command(monkeypatch, capsys)
