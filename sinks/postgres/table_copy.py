@@ -178,12 +178,16 @@ async def finish_restore(
 async def delete_later_history(
     connection: AsyncConnection[Any], epoch: int, applied: Mapping[int, int]
 ) -> int:
-    """Delete the steps of thresholds behind these offsets; return how many there were."""
+    """Delete the steps of thresholds behind these offsets; return how many there were.
+
+    Steps of a tenant's default have no workflow type, and offsets of partition 0.
+    """
     lowest = min(applied.values(), default=-1)
     found = await _rows(connection, "later_history", epoch=epoch, offset=lowest)
     by_partition: dict[int, list[tuple[str, str]]] = {}
     for tenant, workflow_type in found:
-        place = partition_for_key(event_key(tenant, workflow_type), len(applied))
+        key = event_key(tenant, workflow_type)
+        place = partition_for_key(key, len(applied)) if workflow_type else 0
         by_partition.setdefault(place, []).append((tenant, workflow_type))
     count = 0
     for place, pairs in by_partition.items():

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from processing.records.partitioner import partition_for
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
 from sinks.postgres.table_copy import (
@@ -18,6 +19,7 @@ from sinks.postgres.table_copy import (
     add_days,
     copy_in,
     copy_out,
+    delete_later_history,
     event_days,
     lock_empty,
     read_sequences,
@@ -55,6 +57,8 @@ VALUES = {
     "text[]": '{"a,b",NULL}',
     "double precision[]": "{0.1}",
 }
+STEP = "INSERT INTO threshold_history VALUES (%s, %s, %s, %s, %s, .9, .8, 1, 'hops', now())"
+STEPS = 'SELECT workflow_type, epoch, "offset" FROM threshold_history'
 CHECKED = {"stage": "reuse", "status": "active", "task": "prune", "state": "active"}
 """Of columns that allow certain values only."""
 
@@ -136,3 +140,27 @@ def test_all_rows_and_columns_come_back(migrated: str, other: str) -> None:
         add_row(connection, "memory_audit")  # with an id that no restored row has
     with pytest.raises(NotEmpty, match=r"is not empty: \w+ has rows"):
         asyncio.run(copy(migrated, other))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_steps_behind_what_was_learned_are_deleted(migrated: str, number: int) -> None:
+    """Of tenants whose partitions differ: a default's steps have offsets of partition 0."""
+    tenant, types = f"tenant-{number}", [f"type-{each}" for each in range(6)]
+    applied = {place: 10 * place + 10 for place in range(4)}
+    wanted = set()
+    with psycopg.connect(migrated) as connection:
+        for name in ["", *types]:
+            place = partition_for(tenant, name, len(applied)) if name else 0
+            for offset in (applied[place] - 1, applied[place], applied[place] + 1, 90):
+                connection.execute(STEP, (tenant, name, f"path {name}", 7, offset))
+                wanted |= {(name, 7, offset)} if offset <= applied[place] else set()
+            connection.execute(STEP, (tenant, name, f"path {name}", 6, 90))
+            wanted.add((name, 6, 90))
+
+    async def delete() -> int:
+        async with await connect_postgres(migrated) as connection:
+            return await delete_later_history(connection, 7, applied)
+
+    assert asyncio.run(delete()) == 2 * (len(types) + 1)
+    with psycopg.connect(migrated) as connection:
+        assert set(connection.execute(STEPS).fetchall()) == wanted
