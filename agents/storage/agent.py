@@ -188,7 +188,7 @@ class StorageAgent:
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         async for parts, unpacked in self._unpack(batches):
             # Now, while Postgres stores the batch before, not within the transaction.
-            unpacked.touched = self._spec.sink.touched(unpacked.lines)
+            unpacked.touched(self._spec.sink.touched)
             try:
                 await self._wait_stored()
             except TransactionsLost:

@@ -37,8 +37,7 @@ class BatchPurges:
 
     async def begin(self, connection: AsyncConnection[Any]) -> Collection[int]:
         """Lock the tenants of the batch; return the positions of lines that were purged before."""
-        touched = self._batch.touched
-        tenants = touched_tenants(touched_runs(self._batch.lines) if touched is None else touched)
+        tenants = touched_tenants(self._batch.touched(touched_runs))
         alone = {each.purge.tenant for each in self._batch.purges}
         if not tenants and not alone:
             return ()

@@ -130,7 +130,7 @@ class TransactionWriter:
                     on_refused=on_refused,
                     known=self._known,
                     hooks=hooks,
-                    touched=unpacked.touched,
+                    touched=unpacked.touched(self._spec.sink.touched),
                 )
             except asyncio.CancelledError:
                 await self.close()  # a statement may still run on the connection

@@ -23,6 +23,8 @@ Unpack = Callable[
 what is rejected."""
 Encode = Callable[[Sequence[bytes]], Sequence[bytes]]
 """Takes that JSON; returns the sink's lines. Raises `ValueError` where one cannot be stored."""
+Touched = Callable[[Sequence[bytes]], list[bytes]]
+"""Takes a sink's lines; returns those of its outbox."""
 
 
 class PartitionPurge(NamedTuple):
@@ -43,8 +45,13 @@ class SinkBatch:
     dead_letters: list[DeadLetter] = field(default_factory=list)
     purges: list[PartitionPurge] = field(default_factory=list)
     """Purges that take effect after these lines."""
-    touched: list[bytes] | None = None
-    """What the sink's outbox gets for these lines, if it was computed already."""
+    _touched: list[bytes] | None = None
+
+    def touched(self, by: Touched) -> list[bytes]:
+        """Return what `by` gives for the lines, computed once."""
+        if self._touched is None:
+            self._touched = by(self.lines)
+        return self._touched
 
     def add(
         self, batch: RecordBatch, run: range, unpack: Unpack, encode: Encode, group: str
@@ -65,6 +72,7 @@ class SinkBatch:
             records += found
             sources += [(batch, position)] * len(found)
             self.dead_letters += [dead_letter(batch, position, each, group) for each in refused]
+        self._touched = None
         self._encode(records, sources, encode, group)
 
     def _encode(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +25,10 @@ class FakeSink:
     """A sink whose first transaction never ends; then its connection is busy, as psycopg's is."""
 
     opened = busy_ones = 0
+
+    @staticmethod
+    def touched(_lines: Sequence[bytes]) -> list[bytes]:
+        return []
 
     def __init__(self) -> None:
         self.busy = False

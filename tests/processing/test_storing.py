@@ -159,6 +159,23 @@ def test_pieces_are_all_lines_in_order_and_end_with_records(most: int) -> None:
     assert reached == {first.partition: 20, second.partition: 7}
 
 
+def test_what_is_touched_is_computed_once_for_a_batch_and_for_each_piece_of_it() -> None:
+    asked = list[Sequence[bytes]]()
+
+    def touched(lines: Sequence[bytes]) -> list[bytes]:
+        asked.append([*lines])
+        return [*lines]
+
+    held = batch(*(orjson.dumps(event(n)) for n in range(3)))
+    unpacked = unpack(held)
+    pieces = [piece for _, piece in unpacked.pieces([Slice(held, 0, 3)], 2)]
+    for each in (unpacked, unpacked, *pieces, *pieces):
+        assert each.touched(touched) == each.lines
+    assert asked == [[b"0", b"1", b"2"], [b"0", b"1"], [b"2"]]
+    unpacked.add(batch(orjson.dumps(event(3))), range(1), unpack_events, encode, "g")
+    assert unpacked.touched(touched) == [b"0", b"1", b"2", b"3"]
+
+
 def test_a_line_that_the_database_refuses_becomes_a_dead_letter() -> None:
     unpacked = unpack(batch(b"bad", orjson.dumps(event(0)), begin=5))
     letter = unpacked.refuse(0, "no partition for it", "g")
