@@ -4,9 +4,9 @@ The name makes a worker a static member of its group. Of two with the same name 
 one that joined last; the other would join again, and so on. Heartbeats of aiokafka do not carry the
 name, so neither learns why it was put out.
 
-A worker's client id ends with a hash of its host and data directory. The broker keeps the client id
-of a static member that is replaced, so a worker that starts again recognises its predecessor, which
-has ended, because it has the lock of the data directory (agents/worker.py).
+A worker's client id ends with the id of its data directory (agents/place.py). The broker keeps the
+client id of a static member that is replaced, so a worker that starts again recognises its
+predecessor, which has ended, because it has the lock of the directory (agents/worker.py).
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import asyncio
 import hashlib
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from aiokafka.errors import BrokerResponseError, kafka_errors
 
+from agents.place import draw_place_id, known_place_id, place_id
 from topics.kafka.groups import GroupMember, group_members, remove_member
 
 _POLL_S: Final = 1.0
@@ -68,19 +70,29 @@ class Membership:
 
     @property
     def client_id(self) -> str:
-        """The id of its Kafka clients: static id, host, and a hash of host and data directory."""
+        """The id of its Kafka clients: static id, host, and the id of the data directory.
+
+        Raises `OSError` if the directory has none and cannot be written to.
+        """
+        return f"{self.static_id}.{socket.gethostname()}.{place_id(self.data)}"
+
+    @property
+    def earlier_client_id(self) -> str:
+        """The same of a worker of an earlier version: a hash of host, boot and path at the end."""
         host = socket.gethostname()
         boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
         place = f"{host}\0{boot}\0{self.data.resolve()}".encode()
         return f"{self.static_id}.{host}.{hashlib.sha256(place).hexdigest()[:_HASH_CHARACTERS]}"
 
     def place_of(self, member: GroupMember) -> str:
-        """Return the host of a member with this static id, and the address it connects from."""
-        address = member.host.lstrip("/")
-        before, after = f"{self.static_id}.", _HASH_CHARACTERS + 1
-        if not member.client_id.startswith(before) or len(member.client_id) <= len(before) + after:
-            return address
-        return f"host {member.client_id[len(before) : -after]}, {address}"
+        """Return the host of a member with this static id, and the address it connects from.
+
+        Both of the first worker of its directory: the broker keeps them when it is replaced.
+        """
+        address, before = member.host.lstrip("/"), f"{self.static_id}."
+        host, _, _place = member.client_id.removeprefix(before).rpartition(".")
+        known = host and member.client_id.startswith(before)
+        return f"host {host}, {address}" if known else address
 
     async def require_own_name(self, waits: Callable[[str], None], patience_s: float) -> None:
         """Return once no worker of another place has this worker's name.
@@ -105,13 +117,17 @@ class Membership:
         """
         left = False
         for each in self._named(await group_members(self.kafka, self.group)):
-            if each.client_id == self.client_id:
+            if self._is_here(each):
                 left |= await remove_member(self.kafka, self.group, each.member_id)
         return left
 
     def _other(self, members: Iterable[GroupMember]) -> GroupMember | None:
-        own = self.client_id
-        return next((each for each in self._named(members) if each.client_id != own), None)
+        return next((each for each in self._named(members) if not self._is_here(each)), None)
+
+    def _is_here(self, member: GroupMember) -> bool:
+        """Return whether a member of this static id runs, or ran, on this data directory."""
+        _, _, place = member.client_id.rpartition(".")
+        return place == known_place_id(self.data) or member.client_id == self.earlier_client_id
 
     async def taken_since(self, member_id: str) -> InstanceNameTaken | None:
         """Return the error if another member has taken the name since this one was `member_id`.
@@ -120,8 +136,18 @@ class Membership:
         """
         for each in self._named(await group_members(self.kafka, self.group)):
             if each.member_id != member_id:
-                return InstanceNameTaken(self, None if each.client_id == self.client_id else each)
+                return self._put_out(None if self._is_here(each) else each)
         return None
+
+    def _put_out(self, other: GroupMember | None) -> InstanceNameTaken:
+        """Return the error, and take the other for no predecessor at the next start.
+
+        It may run on a copy of this directory, or the broker has left it this worker's client id.
+        """
+        error = InstanceNameTaken(self, other)
+        with suppress(OSError):
+            draw_place_id(self.data)
+        return error
 
     def _named(self, members: Iterable[GroupMember]) -> Iterable[GroupMember]:
         """Yield the members of this static id: the broker appends a UUID to it."""
@@ -133,5 +159,5 @@ class Membership:
     def explained(self, error: BaseException) -> BaseException:
         """Return `InstanceNameTaken` in place of the broker's error of that meaning."""
         if FencedInstanceId.__name__ in repr(error):  # aiokafka wraps it as text
-            return InstanceNameTaken(self, None)
+            return self._put_out(None)
         return error

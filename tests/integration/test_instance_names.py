@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from aiokafka import AIOKafkaConsumer
 
 from agents.consumer.epoch_assignor import EpochRoundRobin
 from agents.instance_name import Membership
+from agents.place import place_id
 from headstart.connections.kafka_connections import client_options
 from tests.integration.hosts import Site
 from tests.secured import everything_allowed
@@ -70,6 +72,20 @@ def test_a_worker_that_starts_again_gets_its_place_at_once(site: Site) -> None:
     (after,) = members(site, EPISODES_GROUP)
     assert after.client_id == before.client_id
     assert "has it, or has ended" not in site.log("first", "episodes-0")
+
+
+def test_of_a_directory_and_its_copy_one_stays_and_one_is_refused_by_name(site: Site) -> None:
+    original = site.start("first", "episodes")
+    site.until(lambda: original.ready)
+    shutil.copytree(site.folder / "first", site.folder / "second")
+    copy = site.start("second", "episodes")
+    site.until(lambda: copy.ready)
+    site.until(lambda: len(site.messages) > 1)
+    put_out, refused, *_ = site.messages
+    assert "ended with exit code 1: another worker with the instance name 0" in put_out
+    assert "ended with exit code 1: another worker (host " in refused
+    assert copy.ready
+    assert copy.restarts == 0
 
 
 @asynccontextmanager
@@ -138,5 +154,41 @@ def test_the_place_of_a_predecessor_is_given_up_at_once(site: Site) -> None:
         assert len(await group_members(own.kafka, own.group)) == 1
         assert await own.leave()
         assert await group_members(own.kafka, own.group) == []
+
+    asyncio.run(body())
+
+
+def test_a_directory_that_is_moved_is_the_same_place(site: Site) -> None:
+    """As a volume is that a new container has mounted."""
+    data = site.folder / "first" / "workers" / "episodes-0"
+    own = Membership(site.addresses.kafka, EPISODES_GROUP, "0", data)
+    client_id = own.client_id
+
+    async def end_without_leaving() -> None:
+        async with member(site, own.static_id, client_id, session_s=600):
+            pass
+
+    asyncio.run(end_without_leaving())
+    (site.folder / "first").rename(site.folder / "second")
+    worker = site.start("second", "episodes")
+    site.until(lambda: worker.ready)
+    assert worker.restarts == 0
+    (found,) = members(site, EPISODES_GROUP)
+    assert found.client_id == client_id
+
+
+def test_a_predecessor_in_another_container_or_of_an_earlier_version_is_recognised(
+    site: Site,
+) -> None:
+    own = Membership(site.addresses.kafka, EPISODES_GROUP, "0", site.folder)
+    elsewhere = f"{own.static_id}.another.host.{place_id(site.folder)}"
+
+    async def body() -> None:
+        for client_id in (elsewhere, own.earlier_client_id):
+            async with member(site, own.static_id, client_id, session_s=600):
+                pass
+            (found,) = await group_members(own.kafka, own.group)
+            assert own.place_of(found).startswith("host ")
+            assert await own.leave()
 
     asyncio.run(body())
