@@ -2,17 +2,21 @@
 
 Days of events are dropped as partitions; packed events and cases go in bounded batches. An episode
 outlives its events; a merged or pruned run, of which nothing else is left, does not.
+
+To find what is beyond a number takes a look at all rows of a tenant, so it is done once for many
+batches. A row that changes between is left to a later look: it may rank higher now.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
+from psycopg.rows import namedtuple_row
 
 from memory.store.limits import RetentionLimits
 from memory.store.merging import drop_vectors, next_tenant
@@ -23,6 +27,8 @@ SQL = load_statements("pruning", Path(__file__).parent / "sql")
 LEAST_DAYS: Final = 8
 """Younger days are never dropped: runs are packed after seven."""
 BATCH: Final = 1_000
+MOST_FOUND: Final = 100_000
+"""Rows that one look at a tenant finds at most: some 20 MB."""
 _ALL: Final = 2**62
 _DAY_S: Final = 86_400.0
 _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -45,13 +51,28 @@ class Pruning(NamedTuple):
     events: int
 
 
+class _Found(NamedTuple):
+    """What one look has found and no step has taken, the last first."""
+
+    rows: list[Any]
+    all: bool
+    """Whether there was no more to find."""
+
+
+_Delete = Callable[[AsyncConnection[Any], Mapping[str, Any], list[Any]], Awaitable[None]]
+
+
 class PruneSweep:
     """Goes through the memory once, of a tenant or of all, a bounded transaction a step."""
 
     def __init__(
-        self, limits: RetentionLimits, tenant: str | None = None, batch: int = BATCH
+        self,
+        limits: RetentionLimits,
+        tenant: str | None = None,
+        batch: int = BATCH,
+        most_found: int = MOST_FOUND,
     ) -> None:
-        """`batch`: rows that a step deletes at most."""
+        """`batch`: rows that a step deletes at most; `most_found`: that one look finds."""
         now = datetime.now(UTC)
         self.days = self.events = self.runs = self.cases = 0
         """Dropped partitions; deleted packed events, and of how many runs; deleted cases."""
@@ -64,8 +85,11 @@ class PruneSweep:
             "keep_cases": limits.cases or _ALL,
             "keep_unnamed": limits.unnamed or _ALL,
             "before": now - timedelta(seconds=_DAY_S),
-            "limit": batch,
+            "limit": most_found,
         }
+        self._batch = batch
+        self._found: dict[str, _Found] = {}
+        """Of the present tenant, by the statement that found them."""
         self._days: list[date] | None = [] if tenant is not None else None
         self._tenant, self._after, self._ended = tenant, "", False
 
@@ -92,34 +116,67 @@ class PruneSweep:
             self._tenant = await next_tenant(connection, self._after)
         if self._tenant is None or not await self._of_tenant(connection, self._tenant):
             self._ended = self._tenant is None or self._only is not None
-            self._after, self._tenant = self._tenant or "", None
+            self._after, self._tenant, self._found = self._tenant or "", None, {}
         return not self._ended
 
     async def _of_tenant(self, connection: AsyncConnection[Any], tenant: str) -> bool:
         which = {**self._which, "tenant": tenant}
+        deletions: dict[str, _Delete] = {
+            "beyond_events": self._forget, "beyond_cases": self._prune, "empty": self._drop,
+        }  # fmt: skip
         async with connection.transaction():
             await lock_tenants(connection, [tenant])
-            rows = await (await connection.execute(SQL["beyond_events"], which)).fetchall()
-            if rows:
-                ids = [row[1] for row in rows]
-                await connection.execute(SQL["forget_traces"], {**which, "ids": ids})
-                self.runs += len(rows)
-                self.events += sum(row[2] for row in rows)
-                return True
-            cases = await (await connection.execute(SQL["beyond_cases"], which)).fetchall()
-            if cases:
-                await self._prune(connection, which, [row[2] for row in cases])
-                return True
-            row = await (await connection.execute(SQL["delete_empty"], which)).fetchone()
-            return bool(row and row[0])
+            for statement, delete in deletions.items():
+                rows = await self._next(connection, statement, which)
+                if rows:
+                    await delete(connection, which, await self._unchanged(connection, which, rows))
+                    return True
+        return False
+
+    async def _next(
+        self, connection: AsyncConnection[Any], statement: str, which: Mapping[str, Any]
+    ) -> list[Any]:
+        """Take the next rows that a statement has found; look again where it found its most."""
+        found = self._found.get(statement)
+        if found is None or (not found.rows and not found.all):
+            rows = await _rows_of(connection, statement, which)
+            found = self._found[statement] = _Found(rows[::-1], len(rows) < which["limit"])
+        taken = found.rows[: -self._batch - 1 : -1]
+        del found.rows[-self._batch :]
+        return taken
+
+    async def _unchanged(
+        self, connection: AsyncConnection[Any], which: Mapping[str, Any], rows: list[Any]
+    ) -> list[Any]:
+        """Return the rows that are as they were found, and keep them so."""
+        given = {
+            **which, "ids": [row.id for row in rows], "versions": [row.version for row in rows],
+        }  # fmt: skip
+        found = await (await connection.execute(SQL["unchanged"], given)).fetchall()
+        ids = {id for (id,) in found}
+        return [row for row in rows if row.id in ids]
+
+    async def _forget(
+        self, connection: AsyncConnection[Any], which: Mapping[str, Any], rows: list[Any]
+    ) -> None:
+        ids = [row.id for row in rows]
+        await connection.execute(SQL["forget_traces"], {**which, "ids": ids})
+        self.runs += len(rows)
+        self.events += sum(row.packed for row in rows)
 
     async def _prune(
-        self, connection: AsyncConnection[Any], which: dict[str, Any], ids: list[int]
+        self, connection: AsyncConnection[Any], which: Mapping[str, Any], rows: list[Any]
     ) -> None:
+        ids = [row.id for row in rows]
         for name in ("prune_members", "prune_packed", "delete_unpacked"):
             await connection.execute(SQL[name], {**which, "ids": ids})
         await drop_vectors(connection, which["tenant"], ids)
         self.cases += len(ids)
+
+    async def _drop(
+        self, connection: AsyncConnection[Any], which: Mapping[str, Any], rows: list[Any]
+    ) -> None:
+        await connection.execute(SQL["delete_empty"], {**which, "ids": [row.id for row in rows]})
 
     async def outlook(self, connection: AsyncConnection[Any]) -> list[Pruning]:
         """Return what the sweep would delete now, changing nothing."""
@@ -130,12 +187,18 @@ class PruneSweep:
         tenant = self._only or await next_tenant(connection, "")
         while tenant is not None:
             which = {**self._which, "tenant": tenant, "limit": _ALL}
-            rows = await (await connection.execute(SQL["beyond_events"], which)).fetchall()
-            found += _of_events(tenant, rows)
-            rows = await (await connection.execute(SQL["beyond_cases"], which)).fetchall()
-            found += _of_cases(tenant, rows)
+            found += _of_events(tenant, await _rows_of(connection, "beyond_events", which))
+            found += _of_cases(tenant, await _rows_of(connection, "beyond_cases", which))
             tenant = None if self._only else await next_tenant(connection, tenant)
         return found
+
+
+async def _rows_of(
+    connection: AsyncConnection[Any], statement: str, which: Mapping[str, Any]
+) -> list[Any]:
+    """Return what a statement finds, as named tuples."""
+    async with connection.cursor(row_factory=namedtuple_row) as cursor:
+        return await (await cursor.execute(SQL[statement], which)).fetchall()
 
 
 async def _old_days(
@@ -149,12 +212,12 @@ async def _old_days(
     return [(day, events) for day, events in rows]
 
 
-def _of_events(tenant: str, rows: Iterable[tuple[Any, ...]]) -> list[Pruning]:
+def _of_events(tenant: str, rows: Iterable[Any]) -> list[Pruning]:
     runs, events = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for workflow_type, _id, packed, old in rows:
-        why = workflow_type, AGE if old else NUMBER
+    for row in rows:
+        why = row.workflow_type, AGE if row.age else NUMBER
         runs[why] += 1
-        events[why] += packed
+        events[why] += row.packed
     return [Pruning(tenant, *why, runs[why], events[why]) for why in sorted(runs)]
 
 

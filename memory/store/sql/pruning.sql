@@ -14,9 +14,9 @@ SELECT drop_event_partition(%(day)s)
 
 -- name: beyond_events
 -- Packed runs that are too old, or beyond the newest events of their workflow type. `age`: whether
--- it is their age.
-SELECT workflow_type, id, packed, ended < %(horizon)s AS age FROM (
-    SELECT workflow_type, id, ended, cardinality(trace_ids) AS packed,
+-- it is their age; `version`: see `unchanged`.
+SELECT workflow_type, id, version, packed, ended < %(horizon)s AS age FROM (
+    SELECT workflow_type, id, xmin::text AS version, ended, cardinality(trace_ids) AS packed,
         sum(cardinality(trace_ids)) OVER (
             PARTITION BY workflow_type ORDER BY ended DESC, id DESC) AS total
     FROM episodes WHERE tenant = %(tenant)s AND trace IS NOT NULL
@@ -34,12 +34,13 @@ WHERE tenant = %(tenant)s AND id = ANY (%(ids)s::bigint[])
 -- workflow type, and as many quarantined ones. The first of each kind (workflow type, query, tools,
 -- outcome) stay before further ones; among these, accepted and rewarded ones, then the newest. Those
 -- of the last day stay whatever their number.
-SELECT owner, part, id, packed FROM (
+SELECT owner, part, id, version, packed FROM (
     SELECT *, row_number() OVER (
         PARTITION BY named, owner, part, state
         ORDER BY place, usefulness DESC, reward DESC NULLS LAST, ended DESC, id DESC) AS rank
     FROM (
-        SELECT whose.*, state, id, trace IS NOT NULL AS packed, usefulness, reward, ended,
+        SELECT whose.*, state, id, xmin::text AS version, trace IS NOT NULL AS packed, usefulness,
+            reward, ended,
             row_number() OVER (
                 PARTITION BY named, owner, part, state, workflow_type, query_hash, tools, outcome
                 ORDER BY usefulness DESC, reward DESC NULLS LAST, support DESC, ended DESC, id DESC
@@ -55,6 +56,21 @@ SELECT owner, part, id, packed FROM (
 WHERE rank > CASE WHEN named THEN %(keep_cases)s ELSE %(keep_unnamed)s END
     AND ended < %(before)s
 ORDER BY named, owner, part, rank LIMIT %(limit)s
+
+-- name: empty
+-- Merged and pruned runs whose events are deleted, too.
+SELECT id, xmin::text AS version FROM episodes
+WHERE tenant = %(tenant)s AND state IN ('merged', 'pruned') AND trace IS NULL
+    AND ended < %(horizon)s
+ORDER BY ended, id LIMIT %(limit)s
+
+-- name: unchanged
+-- Those of the found rows that no transaction has changed since; none does before this one ends.
+SELECT e.id FROM episodes AS e
+JOIN unnest(%(ids)s::bigint[], %(versions)s::text[]) AS found (id, version)
+    ON e.id = found.id AND e.xmin::text = found.version
+WHERE e.tenant = %(tenant)s
+ORDER BY e.id FOR UPDATE OF e
 
 -- name: prune_members
 -- Runs that were merged into episodes that go.
@@ -75,21 +91,13 @@ DELETE FROM episodes
 WHERE tenant = %(tenant)s AND id = ANY (%(ids)s::bigint[]) AND trace IS NULL
 
 -- name: delete_empty
--- Merged and pruned runs whose events are deleted, too.
 WITH gone AS (
-    DELETE FROM episodes WHERE tenant = %(tenant)s AND id IN (
-        SELECT id FROM episodes
-        WHERE tenant = %(tenant)s AND state IN ('merged', 'pruned') AND trace IS NULL
-            AND ended < %(horizon)s
-        LIMIT %(limit)s
-    )
+    DELETE FROM episodes WHERE tenant = %(tenant)s AND id = ANY (%(ids)s::bigint[])
     RETURNING merged_into
-), counted AS (
-    UPDATE episodes AS r SET support = r.support - g.runs
-    FROM (
-        SELECT merged_into, count(*)::integer AS runs FROM gone
-        WHERE merged_into IS NOT NULL GROUP BY merged_into
-    ) AS g
-    WHERE r.tenant = %(tenant)s AND r.id = g.merged_into
 )
-SELECT count(*) FROM gone
+UPDATE episodes AS r SET support = r.support - g.runs
+FROM (
+    SELECT merged_into, count(*)::integer AS runs FROM gone
+    WHERE merged_into IS NOT NULL GROUP BY merged_into
+) AS g
+WHERE r.tenant = %(tenant)s AND r.id = g.merged_into

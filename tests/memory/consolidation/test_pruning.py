@@ -157,6 +157,43 @@ def test_rewarded_and_different_cases_of_a_user_stay(migrated: str) -> None:
     assert len(rows(migrated, "SELECT FROM episodes WHERE state = 'pruned'")) == 6
 
 
+def test_a_case_that_changes_meanwhile_stays(migrated: str) -> None:
+    """It may have been accepted since the sweep looked, and rank higher now."""
+    stored(migrated, *[each for n in range(6) for each in task(f"r{n}", day=n, query=f"q{n}")])
+    limits = RetentionLimits(0, 0, 1)
+
+    async def steps() -> PruneSweep:
+        async with await connect_postgres(migrated) as connection:
+            sweep = PruneSweep(limits, batch=2)
+            assert await sweep.step(connection)
+            left = [name for name, _ in rows(migrated, LIVE)]
+            assert left == ["r0", "r1", "r2", "r5"]
+            await connection.execute("UPDATE episodes SET usefulness = 1 WHERE workflow_id = 'r1'")
+            while await sweep.step(connection):
+                pass
+            return sweep
+
+    assert asyncio.run(steps()).cases == 4
+    assert rows(migrated, LIVE) == [("r1", 1), ("r5", 1)]
+    assert pruned(migrated, limits, most_found=1).cases == 1
+    assert rows(migrated, LIVE) == [("r1", 1)]
+
+
+def test_a_sweep_that_finds_little_at_once_looks_again(migrated: str) -> None:
+    stored(
+        migrated, *repeated(9), *repeated(4, "theirs", user="u2"),
+        *repeated(3, "rival", tenant="rival"),
+    )  # fmt: skip
+    consolidated(migrated)
+    found = [
+        pruned(migrated, RetentionLimits(30, 0, 1), batch=2, most_found=3).counts,
+        pruned(migrated, RetentionLimits(30, 0, 1)).counts,
+    ]
+    assert found[0] == {"days": 0, "runs": 16, "events": 32, "cases": 0}
+    assert found[1] == {"days": 0, "runs": 0, "events": 0, "cases": 0}
+    assert len(rows(migrated, STATES)) == 3
+
+
 def test_runs_without_a_user_have_a_limit_by_workflow_type(migrated: str) -> None:
     stored(
         migrated, *repeated(6, "nobody", user=None), *task("odd", user=None, outcome="failure"),
