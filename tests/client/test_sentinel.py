@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from headstart.keys import MODES, PUBLISHED
 from headstart.thresholds.reader import AsyncThresholds, Thresholds, redis_address
 from sinks.connections import RedisUnreachable, redis_client
 from sinks.redis.thresholds import ThresholdPublisher
+from tests.cluster_reads import async_reader, thread_reader
 from tests.patience import until
 from tests.sentinels import NAME, Sentinels
 from topics.schema.json_schema import PublishedThreshold
@@ -52,6 +55,61 @@ def test_readers_and_publishers_follow_a_failover(sentinels: Sentinels) -> None:
             return (await other.get(workflow_type="refund")).speculate
 
     assert asyncio.run(read()) == 0.63
+
+
+@pytest.mark.parametrize("kind", [thread_reader, async_reader])
+def test_the_connections_of_queries_follow_a_failover(sentinels: Sentinels, kind: Any) -> None:
+    """Nothing is followed, so that each answer needs the connection that was open before."""
+    publish(sentinels.url, 0.61, 1)
+    with connect(sentinels.url, socket_timeout=10) as client:
+        until(lambda: client.execute_command("WAIT", 1, 1000) == 1)
+    with kind(sentinels.url, staleness_s=0.0, timeout_s=5.0) as get:
+        assert get().speculate == 0.61
+        sentinels.fail_over()
+        publish(sentinels.url, 0.62, 2)
+        until(lambda: get().speculate == 0.62, 60.0, seen=get)
+        assert not get().stale
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Sentinels]:
+    """Three Sentinels, two of which must agree that the primary is away."""
+    made = Sentinels(tmp_path, count=3, quorum=2)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def test_two_sentinels_of_three_agree_on_a_failover(three: Sentinels) -> None:
+    publish(three.url, 0.61, 1)
+    with connect(three.url, socket_timeout=10) as client:
+        until(lambda: client.execute_command("WAIT", 1, 1000) == 1)
+    with Thresholds(three.url, timeout_s=5.0) as reader:
+        assert reader.get(workflow_type="refund").speculate == 0.61
+        three.kill_sentinel()
+        three.fail_over()
+        publish(three.url, 0.62, 2)
+        until(lambda: reader.get(workflow_type="refund").speculate == 0.62)
+        until(lambda: not reader.get(workflow_type="refund").stale)
+    assert "#quorum 2/2" in three.logs()
+
+
+def test_one_sentinel_of_three_lets_no_replica_take_over(three: Sentinels) -> None:
+    """What is known stays, marked as stale: nothing tells which server is right."""
+    publish(three.url, 0.61, 1)
+    with Thresholds(three.url, timeout_s=5.0) as reader:
+        assert reader.get(workflow_type="refund").speculate == 0.61
+        three.kill_sentinel()
+        three.kill_sentinel()
+        three.kill_primary()
+        until(lambda: "+sdown master" in three.logs())
+        answer = reader.get(workflow_type="refund")
+        assert (answer.speculate, answer.stale) == (0.61, True)
+        with pytest.raises(RedisUnreachable, match="no Sentinel that answers knows a primary"):
+            publish(three.url, 0.62, 2)
+    assert "+switch-master" not in three.logs()
 
 
 def test_a_name_that_no_sentinel_knows(sentinels: Sentinels) -> None:

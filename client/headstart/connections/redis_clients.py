@@ -18,6 +18,10 @@ from redis.retry import Retry
 
 from headstart.connections.redis_clusters import connect_cluster, connect_cluster_async
 from headstart.connections.redis_options import server_options
+from headstart.connections.redis_sentinels import (
+    AsyncSentinelPool,
+    SentinelPool,
+)
 from headstart.connections.redis_urls import (
     SENTINEL_URL,
     hosts_in,
@@ -75,7 +79,7 @@ def connect(url: str, *, single_connection_client: bool = False, **options: Any)
         return connect_cluster(url, **options)
     if not is_sentinel_url(url):
         return Redis.from_url(url, single_connection_client=single_connection_client, **options)
-    pool = _pool(url, options, sentinel.Sentinel, _Pool, Retry(NoBackoff(), 0))
+    pool = _pool(url, options, sentinel.Sentinel, SentinelPool, Retry(NoBackoff(), 0))
     client = Redis(connection_pool=pool, single_connection_client=single_connection_client)
     client.auto_close_connection_pool = True
     return client
@@ -88,7 +92,9 @@ def connect_async(url: str, **options: Any) -> Any:
     if not is_sentinel_url(url):
         return AsyncRedis.from_url(url, **options)
     retry = AsyncRetry(NoBackoff(), 0)
-    return AsyncRedis.from_pool(_pool(url, options, async_sentinel.Sentinel, _AsyncPool, retry))
+    return AsyncRedis.from_pool(
+        _pool(url, options, async_sentinel.Sentinel, AsyncSentinelPool, retry)
+    )
 
 
 def _pool(url: str, options: dict[str, Any], sentinels: Any, pool: Any, retry: Any) -> Any:
@@ -96,23 +102,3 @@ def _pool(url: str, options: dict[str, Any], sentinels: Any, pool: Any, retry: A
     at = sentinel_address(url)
     asked = sentinels(at.sentinels, sentinel_kwargs=at.sentinel_options(options, retry))
     return pool(at.name, asked, **{**options, **at.options})
-
-
-class _Pool(sentinel.SentinelConnectionPool):
-    """Also closes its connections to Sentinels when it is closed."""
-
-    def disconnect(self, inuse_connections: bool = True) -> None:
-        super().disconnect(inuse_connections)
-        if inuse_connections:
-            for each in self.sentinel_manager.sentinels:
-                each.close()
-
-
-class _AsyncPool(async_sentinel.SentinelConnectionPool):
-    """Also closes its connections to Sentinels when it is closed."""
-
-    async def disconnect(self, inuse_connections: bool = True) -> None:
-        await super().disconnect(inuse_connections)
-        if inuse_connections:
-            for each in self.sentinel_manager.sentinels:
-                await each.aclose()
