@@ -18,7 +18,7 @@ from headstart.thresholds.overrides import OVERRIDES_FIELD, UNREACHABLE, read_ov
 from sinks.connections import connect_redis, redis_client, reporting_redis_errors
 from sinks.redis.command_authors import changed_commands, with_authors, write_commands
 from sinks.redis.lua import script
-from sinks.redis.masters import by_slot, is_cluster, modes_patterns, scan_batches
+from sinks.redis.masters import by_slot, is_cluster, modes_patterns, scan_batches, scan_keys
 from sinks.redis.modes_marker import ModesMarker, without_marker
 from sinks.redis.restrictions import Merged, StoredRestriction, merged, version_in
 from topics.commands.log import PreviousCommands
@@ -233,7 +233,7 @@ class CommandPublisher:
     async def _places(self) -> AsyncIterator[set[CommandTarget]]:
         """Yield the targets that Redis serves, in batches."""
         for pattern in (f"{_VERSION}*", *modes_patterns(self._redis)):
-            keys = [key async for key in self._redis.scan_iter(pattern, count=500)]
+            keys = [key async for key in scan_keys(self._redis, pattern)]
             yield {place for key in keys if (place := _target_of(_hash_of(key)))}
         async for keys in scan_batches(self._redis, "headstart:thresholds:*"):
             async with self._redis.pipeline(transaction=False) as pipeline:
@@ -340,7 +340,7 @@ def commands_in_redis(redis_url: str, now: int) -> Callable[[], Awaitable[Previo
     async def read() -> PreviousCommands:
         async with redis_client(redis_url) as client:
             commands = await with_authors(client, [each async for each in _served(client, now)])
-            keys = client.scan_iter(f"{_VERSION}*", count=500, _type="string")
+            keys = scan_keys(client, f"{_VERSION}*", "string")
             numbers = [version_in(await client.get(key))[0] async for key in keys]
         return PreviousCommands(commands, max(numbers, default=0))
 
@@ -350,7 +350,7 @@ def commands_in_redis(redis_url: str, now: int) -> Callable[[], Awaitable[Previo
 async def _served(client: Any, now: int) -> AsyncIterator[Command]:
     found: list[dict[str, Any]] = []
     for pattern in ("headstart:thresholds:*", *modes_patterns(client)):
-        async for key in client.scan_iter(pattern, count=500, _type="hash"):
+        async for key in scan_keys(client, pattern, "hash"):
             place = _target_of(key.decode())
             if place is not None and place.kind == "threshold":
                 found += _override_fields(place, await client.hget(key, OVERRIDES_FIELD))

@@ -8,6 +8,7 @@ from typing import Any, Final
 from headstart.thresholds.cache_entries import REPAIRED_FIELD
 from headstart.thresholds.overrides import OVERRIDES_FIELD
 from sinks.connections import redis_client
+from sinks.redis.masters import scan_keys
 from sinks.redis.models import MODEL_KEYS, model_names
 from sinks.redis.queries import THRESHOLD_KEYS
 from sinks.redis.stored_fields import owner_of
@@ -21,9 +22,9 @@ async def known_names(redis_url: str) -> set[tuple[str, str]]:
     The workflow type "" is that of a tenant's default. Raises `RedisUnreachable`.
     """
     async with redis_client(redis_url) as client:
-        scanned = client.scan_iter(THRESHOLD_KEYS, count=500, _type="hash")
+        scanned = scan_keys(client, THRESHOLD_KEYS, "hash")
         owners = {owner_of(key) async for key in _serving(client, scanned)}
-        models = client.scan_iter(MODEL_KEYS, count=500, _type="hash")
+        models = scan_keys(client, MODEL_KEYS, "hash")
         owners |= {model_names(key) async for key in models}
     return {each for each in owners if each is not None}
 

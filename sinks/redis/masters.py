@@ -36,20 +36,39 @@ def modes_patterns(client: Any) -> Sequence[str]:
 
 
 async def scan_batches(
-    client: Any, pattern: str, *, count: int = 500
+    client: Any, pattern: str, *, count: int = 500, kind: str | None = None
 ) -> AsyncIterator[list[bytes]]:
     """Yield the keys of each SCAN, perhaps more than once, of one master after the other.
 
-    A key whose slot is moved meanwhile may be missing.
+    `kind`: only keys of this Redis type. A key whose slot is moved meanwhile may be missing.
     """
     for node in await _nodes(client):
         cursor = 0
         while True:
-            found, keys = await client.scan(cursor, match=pattern, count=count, **_at(node))
+            found, keys = await client.scan(
+                cursor, match=pattern, count=count, _type=kind, **_at(node)
+            )
             yield keys
             cursor = found if node is None else found[node.name]
             if not cursor:
                 break
+
+
+async def scan_keys(client: Any, pattern: str, kind: str | None = None) -> AsyncIterator[bytes]:
+    """Yield the keys of `scan_batches`.
+
+    In place of redis-py's `scan_iter`, which asks all masters at the same time: if several refuse,
+    the errors of all but one are printed when they are garbage-collected.
+    """
+    async for keys in scan_batches(client, pattern, kind=kind):
+        for key in keys:
+            yield key
+
+
+async def load_script(client: Any, text: str) -> None:
+    """Load a Lua script into every master."""
+    for node in await _nodes(client):
+        await client.execute_command("SCRIPT LOAD", text, **_at(node))
 
 
 async def infos(client: Any) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 from headstart.keys import model_key
 from sinks.connections import connect_redis, redis_client, reporting_redis_errors
 from sinks.redis.lua import script
+from sinks.redis.masters import scan_keys
 
 Version = tuple[int, int]
 """(epoch, offset) of the last record that is in a snapshot."""
@@ -144,7 +145,7 @@ async def served_models(
     """
     found = {}
     async with redis_client(redis_url) as redis:
-        async for key in redis.scan_iter(MODEL_KEYS, count=500):
+        async for key in scan_keys(redis, MODEL_KEYS):
             names = model_names(key)
             if names is None or tenant not in (None, names[0]):
                 continue

@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 from headstart.keys import DEFAULT_PATH, redis_key
 from headstart.thresholds.overrides import OVERRIDES_FIELD
 from sinks.connections import redis_client
+from sinks.redis.masters import scan_keys
 from sinks.redis.stored_fields import UnreadableValue, owner_of, read_stored
 
 _PREFIX: Final = "headstart:thresholds:"
@@ -48,7 +49,7 @@ async def served_fields(
     """
     problems = [] if unreadable is None else unreadable
     seen: set[bytes] = set()
-    async for key in client.scan_iter(THRESHOLD_KEYS, count=500):
+    async for key in scan_keys(client, THRESHOLD_KEYS):
         if key in seen:
             continue
         seen.add(key)

@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 from headstart.keys import MODES, modes_key, modes_owner
 from headstart.thresholds.modes import Mode, known_mode, most_restrictive
 from sinks.connections import redis_client
-from sinks.redis.masters import is_cluster, modes_patterns
+from sinks.redis.masters import is_cluster, modes_patterns, scan_keys
 from sinks.redis.modes_marker import without_marker
 
 
@@ -74,7 +74,7 @@ async def unsound_modes(client: Any) -> list[ServedMode]:
 async def _every_mode(client: Any) -> list[ServedMode]:
     found = []
     for pattern in modes_patterns(client):
-        async for key in client.scan_iter(pattern, count=500):
+        async for key in scan_keys(client, pattern):
             tenant = modes_owner(key.decode(errors="replace"))
             found += [each async for each in _modes_in(client, key, tenant)]
     return sorted(found, key=lambda each: (each.tenant or "", each.field))

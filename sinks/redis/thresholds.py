@@ -19,7 +19,7 @@ from redis.exceptions import NoScriptError
 from headstart.keys import redis_key
 from sinks.connections import RedisUnreachable, connect_redis, reporting_redis_errors
 from sinks.redis.lua import script
-from sinks.redis.masters import by_slot, is_cluster
+from sinks.redis.masters import by_slot, is_cluster, load_script
 from topics.schema.json_schema import PublishedThreshold
 
 MAX_CALL: Final = 100
@@ -106,7 +106,7 @@ class ThresholdPublisher:
             results = await self._run(calls)
             lost = [c for c, r in zip(calls, results, strict=True) if isinstance(r, NoScriptError)]
             if lost:  # Redis is new, or its script cache was flushed
-                await self._redis.script_load(_SCRIPT)
+                await load_script(self._redis, _SCRIPT)
                 results = [r for r in results if not isinstance(r, NoScriptError)]
                 results += await self._run(lost)
         for result in results:

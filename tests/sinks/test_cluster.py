@@ -21,6 +21,7 @@ from sinks.redis.commands import CommandPublisher, commands_in_redis
 from sinks.redis.comparison import Expected, RedisComparison, Repair
 from sinks.redis.known_names import known_names
 from sinks.redis.last_owners import LastOwners, PartitionOwner
+from sinks.redis.masters import load_script
 from sinks.redis.models import ModelPublisher, delete_ahead, served_models
 from sinks.redis.publish_markers import PublishMarkers
 from sinks.redis.queries import served_thresholds
@@ -273,15 +274,39 @@ def test_a_form_of_url_that_does_not_fit_is_named(cluster: Cluster, redis_url: s
     assert "it is no node of a cluster; use redis://" in problem(one)
 
 
-def test_the_rights_that_are_printed_suffice(cluster: Cluster) -> None:
+def of_each_identity(cluster: Cluster) -> dict[str, str]:
+    """Make a user for each process; return their URLs."""
     users = {identity: f"of-{identity}" for identity in IDENTITIES}
     for node in cluster.nodes:
         for command in redis_commands(rights(), users):
             node.run(*command.split(), ">pass")
-    of = {
-        name: cluster.url.replace("default:a%20secret%20of%20nodes", f"{user}:pass")
-        for name, user in users.items()
-    }
+    return {name: cluster.url_of(f"{user}:pass") for name, user in users.items()}
+
+
+def test_a_refusal_leaves_no_task_behind(cluster: Cluster) -> None:
+    """One that still waits for another master would print its error when the loop ends."""
+    of = of_each_identity(cluster)
+    last = max(cluster.running_masters(), key=lambda node: f"127.0.0.1:{node.port}")
+
+    async def read() -> None:
+        for ask in (known_names(of["executor"]), every_mode(of["executor"])):
+            with pytest.raises(RedisUnreachable, match="its ACL refuses"):
+                await ask
+            assert len(asyncio.all_tasks()) == 1
+        with pytest.raises(RedisUnreachable, match="its ACL refuses"):
+            async with redis_client(of["executor"]) as client:
+                await load_script(client, "return 1")
+        assert len(asyncio.all_tasks()) == 1
+
+    last.hang()
+    try:
+        asyncio.run(read())
+    finally:
+        last.go_on()
+
+
+def test_the_rights_that_are_printed_suffice(cluster: Cluster) -> None:
+    of = of_each_identity(cluster)
     log = Log()
     log.add(ModeCommand(mode="off", tenant="acme", at=7))
 

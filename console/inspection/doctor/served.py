@@ -9,6 +9,7 @@ from console.inspection.doctor.findings import ERROR, WARNING, Finding
 from headstart.keys import event_key
 from sinks.connections import redis_client
 from sinks.redis.commands import CommandPublisher
+from sinks.redis.masters import scan_keys
 from sinks.redis.models import served_models
 from sinks.redis.queries import REMEDY, UnreadableFields, served_thresholds
 from topics.catalogue import COMMANDS
@@ -49,7 +50,7 @@ async def _thresholds(redis: str) -> list[Finding]:
         what = f"{len(unreadable)} values of thresholds cannot be read, the first: {unreadable[0]}"
         found.append(Finding("served", ERROR, what, REMEDY))
     async with redis_client(redis) as client:
-        aside = [key async for key in client.scan_iter(_SET_ASIDE, count=500)]
+        aside = [key async for key in scan_keys(client, _SET_ASIDE)]
     if aside:
         first = aside[0].decode(errors="backslashreplace")
         what = f"{len(aside)} keys of another type were set aside, such as {first}"
