@@ -29,7 +29,8 @@ from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import HIDDEN, masked, needs_encoding, passwords_in
 from headstart.thresholds.reader import redis_address
 from sinks import tls_probes
-from sinks.service_errors import POSTGRES, REDIS, postgres_trouble, redis_trouble
+from sinks.redis_errors import REDIS, redis_trouble
+from sinks.service_errors import POSTGRES, postgres_trouble
 
 CONNECT_TIMEOUT_S = 5
 """Timeout for connecting to one host of Postgres."""

@@ -1,8 +1,8 @@
-"""Explains connection errors of Postgres and Redis that starting a server would not fix.
+"""Explains connection errors of Postgres that starting a server would not fix.
 
 Reads a client's certificate, and asks the server by a TLS handshake where an error is ambiguous
 (`tls_probes`, which blocks). A remedy names the setting. No message quotes an address, because it
-may contain a password.
+may contain a password. `sinks.redis_errors` does the same for Redis.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -19,25 +18,18 @@ from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from headstart.arguments.checks import HIGHEST_PORT
 from headstart.connections.certificate_validity import is_expired
-from headstart.connections.redis_urls import SCHEMES
 from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import needs_encoding
 from sinks import tls_probes
 
 POSTGRES: Final = "--postgres DSN or HEADSTART_POSTGRES"
-REDIS: Final = "--redis URL or HEADSTART_REDIS"
 WRONG_PASSWORD: Final = "the password or user is wrong"
 PASSWORD_WANTED: Final = "it wants a password"
 UNPARSABLE: Final = "the address cannot be parsed"
 POSTGRES_FORM: Final = (
     "postgresql://USER:PASSWORD@HOST:PORT/DATABASE or host=HOST port=PORT dbname=DATABASE user=USER"
 )
-REDIS_FORM: Final = (
-    "redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://... for TLS, unix://PATH, "
-    "redis+sentinel://SENTINEL:PORT,SENTINEL:PORT/NAME/NUMBER, or "
-    "redis+cluster://HOST:PORT,HOST:PORT"
-)
-_ENCODED: Final = "its password must be percent-encoded: %40 for @, %2F for /, %3A for :"
+ENCODED: Final = "its password must be percent-encoded: %40 for @, %2F for /, %3A for :"
 
 
 EXPIRED: Final = "its certificate, or that of its CA, has expired"
@@ -54,11 +46,9 @@ NOT_ADMITTED: Final = "the server accepts no connection from this host and user"
 NOT_TO_DATABASE: Final = "the user may not connect to this database"
 PORTS_DIFFER: Final = "the address has neither one port nor as many as hosts"
 NO_MATCH: Final = "no host that answers is one that target_session_attrs asks for"
-NOT_PERMITTED: Final = "its ACL refuses the user a command, key or channel"
-CLOSED: Final = "it closes the connection without an answer: it stops, or its port is for TLS"
 _REFUSALS: Final = {
     WRONG_PASSWORD, PASSWORD_WANTED, EXPIRED, OWN_EXPIRED, OTHER_HOST, UNVERIFIED, NO_TLS, ONLY_TLS,
-    CERTIFICATE_WANTED, CERTIFICATE_REFUSED, NOT_ADMITTED, NOT_TO_DATABASE, NOT_PERMITTED,
+    CERTIFICATE_WANTED, CERTIFICATE_REFUSED, NOT_ADMITTED, NOT_TO_DATABASE,
 }  # fmt: skip
 """Problems of TLS, logins and rights."""
 
@@ -170,98 +160,13 @@ _PORTS: Final = re.compile(r"could not match \d+ (?:port numbers|host names)")
 _SAYS_LITTLE: Final = re.compile(
     r"SSL error|server closed the connection|connection reset by peer", re.IGNORECASE
 )
-_CLOSED: Final = re.compile(r"connection closed by server", re.IGNORECASE)
-_ENDED: Final = re.compile(rf"{_CLOSED.pattern}|connection reset by peer|alert", re.IGNORECASE)
 _NO_DATABASE: Final = re.compile(r'database "[^"]*" does not exist', re.IGNORECASE)
-_OF_REDIS: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy, what in _REFUSALS))
-    for pattern, what, remedy in (
-        (
-            r"WRONGPASS|invalid username-password|invalid password|no password is set"
-            r"|without any password configured",
-            WRONG_PASSWORD,
-            f"correct user and password in {REDIS}",
-        ),
-        # Redis answers the client's first HELLO with a message of its own.
-        (
-            r"NOAUTH|authentication required|already authenticated",
-            PASSWORD_WANTED,
-            f"correct user and password in {REDIS}",
-        ),
-        (
-            r"DB index is out of range|invalid DB index",
-            "it has no database of this number",
-            f"correct the number at the end of {REDIS}",
-        ),
-        (
-            r"MasterNotFoundError",
-            "no Sentinel that answers knows a primary of this name",
-            f"correct the Sentinels and the name in {REDIS}, or wait for their failover",
-        ),
-        (
-            r"cluster support disabled|cluster mode is not enabled",
-            "it is no node of a cluster",
-            f"use redis:// instead of redis+cluster:// in {REDIS}",
-        ),
-        (
-            r"MovedError|CROSSSLOT",
-            "it is a node of a cluster",
-            f"use redis+cluster:// instead of redis:// in {REDIS}",
-        ),
-        (
-            r"CLUSTERDOWN|ClusterDownError|slots are not covered|SlotNotCovered",
-            "the cluster has slots without a master",
-            "start its nodes, or wait until a replica has taken over (`redis-cli cluster info`)",
-        ),
-        (
-            r"NOPERM|no permissions to|NoPermission",
-            NOT_PERMITTED,
-            "add what is missing: `headstart topics acl --format redis` prints the rights of each "
-            "process",
-        ),
-        (
-            r"wrong.version.number|record layer failure",
-            NO_TLS,
-            f"use redis:// instead of rediss:// in {REDIS}, or its port for TLS",
-        ),
-        (
-            r"alert.certificate.expired",
-            OWN_EXPIRED,
-            f"renew the file of ssl_certfile in {REDIS}",
-        ),
-        (
-            r"alert.certificate.required",
-            CERTIFICATE_WANTED,
-            f"name it: ssl_certfile and ssl_keyfile in {REDIS}",
-        ),
-        (
-            r"alert.(?:unknown.ca|bad.certificate|certificate.unknown)",
-            CERTIFICATE_REFUSED,
-            f"use one that the server's CA has signed: ssl_certfile and ssl_keyfile in {REDIS}",
-        ),
-        (
-            r"certificate has expired",
-            EXPIRED,
-            "renew it on the server (and check the clock of this machine)",
-        ),
-        (
-            r"hostname mismatch|IP address mismatch",
-            OTHER_HOST,
-            f"use a host name that is in it, in {REDIS}",
-        ),
-        (
-            r"certificate verify failed",
-            UNVERIFIED,
-            f"add ssl_ca_certs=FILE after the ? in {REDIS}",
-        ),
-    )
-)
 
 
 def postgres_trouble(dsn: str, reason: BaseException) -> Trouble | None:
     """Return the problem of a connection to `dsn`; None: the server is probably not running."""
     if needs_encoding(dsn):
-        return Trouble(_ENCODED, f"correct {POSTGRES}")
+        return Trouble(ENCODED, f"correct {POSTGRES}")
     try:
         given = conninfo_to_dict(dsn)
     except (psycopg.Error, UnicodeError):
@@ -367,25 +272,3 @@ def _createdb(name: str, host: object, port: object) -> str:
     words += ["-h", str(host)] if host else []
     words += ["-p", str(port)] if port else []
     return " ".join(map(shlex.quote, [*words, name]))
-
-
-def _client_certificate(url: str) -> str:
-    """Return the file of the client's certificate in a Redis URL, "" if there is none."""
-    return parse_qs(urlsplit(url).query).get("ssl_certfile", [""])[0]
-
-
-def redis_trouble(url: str, reason: BaseException) -> Trouble | None:
-    """Return the problem of a connection to `url`; None: the server is probably not running."""
-    if needs_encoding(url):
-        return Trouble(_ENCODED, f"correct {REDIS}")
-    # redis.asyncio takes `redis:/...` too, and connects to its default address.
-    is_url = url.lower().startswith(SCHEMES)
-    if not is_url or (isinstance(reason, ValueError) and not isinstance(reason, OSError)):
-        return Trouble(UNPARSABLE, f"give {REDIS_FORM} in {REDIS}")
-    message = f"{type(reason).__name__} {reason}"
-    if _ENDED.search(message) and is_expired(_client_certificate(url)):
-        return Trouble(OWN_EXPIRED, f"renew the file of ssl_certfile in {REDIS}", refused=True)
-    found = next((trouble for sign, trouble in _OF_REDIS if sign.search(message)), None)
-    if found is None and url.lower().startswith("redis://") and _CLOSED.search(message):
-        return Trouble(CLOSED, f"wait, or use rediss:// instead of redis:// in {REDIS}")
-    return found

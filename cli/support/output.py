@@ -253,10 +253,13 @@ def _fail(error: Exception) -> NoReturn:
 
 def _is_refusal(error: Exception) -> bool:
     """Return whether TLS, the login or a right at a service is at fault, not an absent service."""
+    from deploy.local.errors import ServiceRefuses
     from headstart.connections.secret import UnusableSecurity
     from headstart.kafka_producer import BrokerUnreachable
     from sinks.connections import DatabaseUnreachable
 
+    if isinstance(error, ServiceRefuses):
+        return True
     if isinstance(error, BrokerUnreachable):
         return error.trouble is not None
     if isinstance(error, DatabaseUnreachable):

@@ -13,6 +13,10 @@ class StackError(RuntimeError):
     """The stack failed; the first line of the message contains the reason and the remedy."""
 
 
+class ServiceRefuses(StackError):
+    """A service that runs elsewhere refuses TLS, the login or a right."""
+
+
 class AlreadyRunning(StackError):
     """Another process holds the data directory; the message names it."""
 

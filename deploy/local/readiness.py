@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from deploy.local.child_process import Child
-from deploy.local.errors import StackError
+from deploy.local.errors import ServiceRefuses, StackError
 from headstart.connections.kafka_security import KafkaSecurity
 from headstart.scrubbing.masking import masked
 
@@ -105,7 +105,8 @@ def unreachable(what: str, address: str, error: BaseException) -> StackError:
     from headstart.connections.trouble import Trouble
     from headstart.thresholds.reader import redis_address
     from sinks.connections import postgres_address
-    from sinks.service_errors import postgres_trouble, redis_trouble
+    from sinks.redis_errors import redis_trouble
+    from sinks.service_errors import postgres_trouble
 
     at = masked(address)
     known: Trouble | None = None
@@ -114,7 +115,8 @@ def unreachable(what: str, address: str, error: BaseException) -> StackError:
     elif what == "Redis":
         at, known = redis_address(address), redis_trouble(address, error)
     if known is not None:
-        return StackError(f"{what} at {at}: {known.what}; {known.remedy}")
+        kind = ServiceRefuses if known.refused else StackError
+        return kind(f"{what} at {at}: {known.what}; {known.remedy}")
     return StackError(
         f"{what} at {at} cannot be reached ({one_line(error)}): start it, "
         "correct the address, or use the embedded one"

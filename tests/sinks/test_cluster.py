@@ -13,6 +13,7 @@ from deploy.access.redis_acls import redis_commands
 from deploy.access.rights import IDENTITIES, rights
 from headstart import Thresholds
 from headstart.connections.redis_clients import connect
+from headstart.connections.redis_failures import NoServerAnswers
 from headstart.keys import MODES, model_key, modes_key, redis_key
 from sinks.connections import RedisUnreachable, redis_client
 from sinks.epochs import remember_epoch
@@ -272,6 +273,21 @@ def test_a_form_of_url_that_does_not_fit_is_named(cluster: Cluster, redis_url: s
     assert "it is a node of a cluster; use redis+cluster://" in problem(node)
     one = redis_url.replace("redis://", "redis+cluster://")
     assert "it is no node of a cluster; use redis://" in problem(one)
+
+
+def test_a_refused_login_is_named_although_a_node_is_away(cluster: Cluster) -> None:
+    """redis-py gives the error of one node, any of those in the URL, the first of which is away."""
+
+    async def ask() -> str:
+        with pytest.raises(RedisUnreachable) as caught:
+            async with redis_client(cluster.url_of("default:wrong")) as client:
+                await client.get("headstart:any")
+        return str(caught.value)
+
+    for _ in range(10):
+        assert "the password or user is wrong" in asyncio.run(ask())
+        with pytest.raises(NoServerAnswers, match="invalid username-password"):
+            connect(cluster.url_of("default:wrong"))
 
 
 def of_each_identity(cluster: Cluster) -> dict[str, str]:

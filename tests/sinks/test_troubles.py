@@ -10,11 +10,15 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from redis.exceptions import AuthenticationError, ClusterDownError, NoPermissionError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from console.inspection.error_text import short_error
 from deploy.local import StackError
+from deploy.local.errors import ServiceRefuses
 from deploy.local.readiness import postgres, redis
 from deploy.local.service import ExternalService
+from headstart.connections.redis_failures import NoServerAnswers, PrimaryNotFound
 from sinks.connections import (
     DatabaseUnreachable,
     PostgresUnreachable,
@@ -63,6 +67,8 @@ def _said(error: DatabaseUnreachable, of_up: StackError) -> str:
         assert "start it" not in each
         assert "\n" not in each
     assert str(error).partition(";")[2] in str(of_up)
+    assert error.trouble is not None
+    assert isinstance(of_up, ServiceRefuses) == error.trouble.refused
     return str(error)
 
 
@@ -163,6 +169,98 @@ def test_messages_of_redis(message: str, what: str, remedy: str) -> None:
     assert error.trouble.refused
     assert what in error.trouble.what
     assert remedy in error.trouble.remedy
+
+
+AWAY = RedisConnectionError("Error 111 connecting to one:1. Connection refused.")
+LOGIN = AuthenticationError("invalid username-password pair or user is disabled.")
+NO_SLOTS = ClusterDownError("it has no slots")
+
+
+@pytest.mark.parametrize(
+    ("errors", "what"),
+    [
+        ({"one:1": AWAY, "two:2": LOGIN, "three:3": LOGIN}, "the password or user is wrong"),
+        ({"one:1": NO_SLOTS, "two:2": LOGIN}, "two:2: the password or user is wrong"),
+        ({"one:1": AWAY, "two:2": NO_SLOTS}, "the cluster has slots without a master"),
+    ],
+)
+def test_the_node_that_refuses_is_named_before_those_that_are_away(
+    errors: dict[str, Exception], what: str
+) -> None:
+    error = RedisUnreachable("redis+cluster://one:1,two:2", NoServerAnswers(errors))
+    assert error.trouble is not None
+    assert error.trouble.what == what
+    assert error.trouble.refused == ("password" in what)
+    none = RedisUnreachable("redis+cluster://one:1,two:2", NoServerAnswers({"one:1": AWAY}))
+    assert none.trouble is None
+
+
+@pytest.mark.parametrize(
+    ("error", "answered", "what", "remedy"),
+    [
+        (LOGIN, True, "the Sentinel two:2: the password or user is wrong",
+         "correct sentinel_username and sentinel_password"),
+        (NoPermissionError("this user has no permissions to run the 'sentinel' command"), False,
+         "the Sentinel two:2: its ACL refuses", "run sentinel|masters"),
+        (RedisConnectionError("Connection closed by server."), False,
+         "the Sentinel two:2: it closes the connection", "use rediss+sentinel:// instead"),
+        (AWAY, True, "no Sentinel that answers knows a primary", "wait for their failover"),
+    ],
+)  # fmt: skip
+def test_what_sentinels_refuse(error: Exception, answered: bool, what: str, remedy: str) -> None:
+    reason = PrimaryNotFound("primary", {"one:1": AWAY, "two:2": error}, answered=answered)
+    found = RedisUnreachable("redis+sentinel://one:1,two:2/primary", reason).trouble
+    assert found is not None
+    assert found.what.startswith(what)
+    assert remedy in found.remedy
+    assert found.refused == (error is not AWAY)
+
+
+def test_sentinels_that_are_all_away() -> None:
+    reason = PrimaryNotFound("primary", {"one:1": AWAY}, answered=False)
+    error = RedisUnreachable("redis+sentinel://one:1/primary", reason)
+    assert error.trouble is None
+    assert "no Sentinel names a primary 'primary'; one:1: Error 111" in str(error)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Connection closed by server.",
+        "Error while reading from h:6379 : (104, 'Connection reset by peer')",
+        "Error 32 while writing to socket. Broken pipe.",
+        "Error 8 while writing to socket. EOF occurred in violation of protocol (_ssl.c:2427).",
+    ],
+)
+@pytest.mark.parametrize(
+    ("url", "what", "remedy"),
+    [
+        ("redis://h/0", "its port is for TLS", "use rediss:// instead of redis://"),
+        ("redis+cluster://h", "its port is for TLS", "use rediss+cluster:// instead of redis+clu"),
+        ("rediss://h/0", "does not accept this client's certificate", "ssl_certfile"),
+    ],
+)
+def test_a_connection_that_ends_without_an_answer(
+    url: str, what: str, remedy: str, reason: str
+) -> None:
+    found = RedisUnreachable(url, OSError(reason)).trouble
+    assert found is not None
+    assert what in found.what
+    assert remedy in found.remedy
+    assert found.refused
+
+
+def test_files_of_tls_that_do_not_exist_or_fit() -> None:
+    missing = OSError(2, "No such file or directory")
+    found = RedisUnreachable("rediss://h/0?ssl_ca_certs=/none.pem", missing).trouble
+    assert found is not None
+    assert found.what == "ssl_ca_certs=/none.pem does not exist"
+    assert found.refused
+    assert RedisUnreachable("unix:///none.sock", missing).trouble is None
+    found = RedisUnreachable("rediss://h/0", OSError("[SSL] PEM lib (_ssl.c:3905)")).trouble
+    assert found is not None
+    assert "ssl_ca_certs, ssl_certfile, ssl_keyfile" in found.remedy
+    assert found.refused
 
 
 def test_a_redis_that_wants_a_password() -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from redis import Redis, sentinel
+from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
-from redis.asyncio import sentinel as async_sentinel
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, RedisError
@@ -20,7 +19,9 @@ from headstart.connections.redis_clusters import connect_cluster, connect_cluste
 from headstart.connections.redis_options import server_options
 from headstart.connections.redis_sentinels import (
     AsyncSentinelPool,
+    AsyncSentinels,
     SentinelPool,
+    Sentinels,
 )
 from headstart.connections.redis_urls import (
     SENTINEL_URL,
@@ -79,7 +80,7 @@ def connect(url: str, *, single_connection_client: bool = False, **options: Any)
         return connect_cluster(url, **options)
     if not is_sentinel_url(url):
         return Redis.from_url(url, single_connection_client=single_connection_client, **options)
-    pool = _pool(url, options, sentinel.Sentinel, SentinelPool, Retry(NoBackoff(), 0))
+    pool = _pool(url, options, Sentinels, SentinelPool, Retry(NoBackoff(), 0))
     client = Redis(connection_pool=pool, single_connection_client=single_connection_client)
     client.auto_close_connection_pool = True
     return client
@@ -92,9 +93,7 @@ def connect_async(url: str, **options: Any) -> Any:
     if not is_sentinel_url(url):
         return AsyncRedis.from_url(url, **options)
     retry = AsyncRetry(NoBackoff(), 0)
-    return AsyncRedis.from_pool(
-        _pool(url, options, async_sentinel.Sentinel, AsyncSentinelPool, retry)
-    )
+    return AsyncRedis.from_pool(_pool(url, options, AsyncSentinels, AsyncSentinelPool, retry))
 
 
 def _pool(url: str, options: dict[str, Any], sentinels: Any, pool: Any, retry: Any) -> Any:

@@ -1,34 +1,20 @@
-"""Makes redis-py's clients of a Redis Cluster from URLs (`headstart.connections.redis_urls`)."""
+"""Makes redis-py's clients of a Redis Cluster from URLs (`headstart.connections.redis_urls`).
+
+If no node names the masters, redis-py raises the error of one of them, which may just be away.
+These clients ask each again then, and raise `NoServerAnswers` with what all of them answered.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
 from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.cluster import ClusterNode, RedisCluster
+from redis.exceptions import RedisClusterException
 
-from headstart.connections.redis_options import server_options
-from headstart.connections.redis_urls import CLUSTER_URL, hosts_in
-
-NODE_PORT: Final = 6379
-
-
-class ClusterAddress(NamedTuple):
-    """The parts of a cluster's URL. `options`: of connections to nodes, as redis-py takes them."""
-
-    nodes: list[tuple[str, int]]
-    options: dict[str, Any]
-
-
-def cluster_address(url: str) -> ClusterAddress:
-    """Return the parts of a cluster's URL. Raises `ValueError`, without repeating the URL."""
-    found = CLUSTER_URL.fullmatch(url)
-    nodes = hosts_in(found["hosts"], NODE_PORT) if found else None
-    if found is None or nodes is None:
-        raise ValueError("not redis+cluster://HOST:PORT,HOST:PORT")
-    return ClusterAddress(nodes, server_options(found))
-
+from headstart.connections.redis_nodes import AsyncNodes, Nodes
+from headstart.connections.redis_options import cluster_address
 
 _node: Any = ClusterNode  # without type hints in redis-py
 
@@ -40,11 +26,40 @@ def connect_cluster(url: str, **options: Any) -> RedisCluster:
     """
     at = cluster_address(url)
     nodes = [_node(host, port) for host, port in at.nodes]
-    return RedisCluster(startup_nodes=nodes, **{**options, **at.options})
+    try:
+        return RedisCluster(startup_nodes=nodes, **{**options, **at.options})
+    except RedisClusterException:
+        asked = Nodes(url, **options)
+        try:
+            asked.discover()
+        finally:
+            asked.close()
+        raise
+
+
+class _NamingCluster(AsyncRedisCluster):
+    """A client that knows its URL. `options`: the caller's, of connections."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        at = cluster_address(url)
+        self._asked = (url, options)
+        nodes = [AsyncClusterNode(host, port) for host, port in at.nodes]
+        super().__init__(startup_nodes=nodes, **{**options, **at.options})
+
+    async def initialize(self, *args: Any, **more: Any) -> AsyncRedisCluster:
+        """Ask for the masters if they are not known, as redis-py does."""
+        try:
+            return await super().initialize(*args, **more)
+        except RedisClusterException:
+            url, options = self._asked
+            asked = AsyncNodes(url, **options)
+            try:
+                await asked.discover()
+            finally:
+                await asked.aclose()
+            raise
 
 
 def connect_cluster_async(url: str, **options: Any) -> AsyncRedisCluster:
     """Return an asyncio client, which connects on its first command; see `connect_cluster`."""
-    at = cluster_address(url)
-    nodes = [AsyncClusterNode(host, port) for host, port in at.nodes]
-    return AsyncRedisCluster(startup_nodes=nodes, **{**options, **at.options})
+    return _NamingCluster(url, options)

@@ -17,7 +17,8 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, ClusterDownError, ClusterError, MovedError
 
-from headstart.connections.redis_clusters import cluster_address
+from headstart.connections.redis_failures import NoServerAnswers
+from headstart.connections.redis_options import cluster_address
 
 Address = tuple[str, int]
 """Host and port of a node."""
@@ -108,6 +109,10 @@ def _address(named: Sequence[Any], asked: Address) -> Address:
     return (asked[0] if host in (None, "", "?") else str(host)), int(named[1])
 
 
+def _named(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"
+
+
 class _Nodes:
     """Base of both kinds. `options`: redis-py's, of connections. `slots`: one to share."""
 
@@ -155,7 +160,7 @@ class Nodes(_Nodes):
     def answers(self, commands: Sequence[Command]) -> list[Any]:
         """Return the response to each command, or the error in its place.
 
-        Raises redis-py's error if no node names the masters.
+        Raises `NoServerAnswers` if no node names the masters.
         """
         if not self.slots.known:
             self.discover()
@@ -189,19 +194,20 @@ class Nodes(_Nodes):
         return answers[1::2] if asking else answers
 
     def discover(self) -> None:
-        """Ask for the masters. Raises redis-py's error of the last node if none responds."""
-        problem: Exception = ClusterDownError("no node has slots")
+        """Ask for the masters. Raises `NoServerAnswers` if no node names them."""
+        errors: dict[str, Exception] = {}
         for address in self.slots.nodes[:ASKED]:
             try:
                 self.slots.learn(self.at(address).execute_command("CLUSTER SLOTS"), address)
             except (RedisError, OSError) as error:
-                problem = error
+                errors[_named(address)] = error
                 self.slots.failed(address)
             if self.slots.known:
                 for client in self._gone():
                     client.close()
                 return
-        raise problem
+            errors.setdefault(_named(address), ClusterDownError("it has no slots"))
+        raise NoServerAnswers(errors)
 
     def close(self) -> None:
         """Close the connections."""
@@ -217,7 +223,7 @@ class AsyncNodes(_Nodes):
     async def answers(self, commands: Sequence[Command]) -> list[Any]:
         """Return the response to each command, or the error in its place.
 
-        All masters are asked at the same time. Raises redis-py's error if no node names the
+        All masters are asked at the same time. Raises `NoServerAnswers` if no node names the
         masters.
         """
         if not self.slots.known:
@@ -249,19 +255,20 @@ class AsyncNodes(_Nodes):
         return answers[1::2] if asking else answers
 
     async def discover(self) -> None:
-        """Ask for the masters. Raises redis-py's error of the last node if none responds."""
-        problem: Exception = ClusterDownError("no node has slots")
+        """Ask for the masters. Raises `NoServerAnswers` if no node names them."""
+        errors: dict[str, Exception] = {}
         for address in self.slots.nodes[:ASKED]:
             try:
                 self.slots.learn(await self.at(address).execute_command("CLUSTER SLOTS"), address)
             except (RedisError, OSError) as error:
-                problem = error
+                errors[_named(address)] = error
                 self.slots.failed(address)
             if self.slots.known:
                 for client in self._gone():
                     await client.aclose()
                 return
-        raise problem
+            errors.setdefault(_named(address), ClusterDownError("it has no slots"))
+        raise NoServerAnswers(errors)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -1,17 +1,60 @@
-"""Pools of connections to the primary that Sentinels name, as redis-py has them.
+"""Sentinels, and pools of connections to the primary that they name, as redis-py has them.
 
-With one difference: a connection asks the Sentinels whenever it connects. redis-py's, when it sends
-a command after it was closed, connects to the server of before.
+With two differences. If no Sentinel names the primary, the error has what each of them answered.
+And a connection asks them whenever it connects: redis-py's, when it sends a command after it was
+closed, connects to the server of before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis import sentinel
 from redis.asyncio import sentinel as async_sentinel
 from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
 from redis.connection import SSLConnection
+from redis.exceptions import RedisError
+
+from headstart.connections.redis_failures import PrimaryNotFound
+
+Server = tuple[str, int]
+
+
+class Sentinels(sentinel.Sentinel):
+    """redis-py's, for threads."""
+
+    def discover_master(self, service_name: str) -> Server:
+        """Return host and port of the primary. Raises `PrimaryNotFound`."""
+        errors: dict[str, Exception] = {}
+        for asked in self.sentinels:
+            try:
+                known = asked.sentinel_masters()
+            except (RedisError, OSError) as error:
+                errors[_address(asked)] = error
+                continue
+            if found := _primary(self, known, service_name):
+                self.sentinels = _first(asked, self.sentinels)
+                return found
+        raise _not_found(self, service_name, errors)
+
+
+class AsyncSentinels(async_sentinel.Sentinel):
+    """The same for asyncio."""
+
+    async def discover_master(self, service_name: str) -> Server:
+        """Return host and port of the primary. Raises `PrimaryNotFound`."""
+        errors: dict[str, Exception] = {}
+        for asked in self.sentinels:
+            try:
+                known = await asked.sentinel_masters()
+            except (RedisError, OSError) as error:
+                errors[_address(asked)] = error
+                continue
+            if found := _primary(self, known, service_name):
+                self.sentinels = _first(asked, self.sentinels)
+                return found
+        raise _not_found(self, service_name, errors)
 
 
 class _Connection(sentinel.SentinelManagedConnection):
@@ -32,9 +75,7 @@ class _TlsConnection(_Connection, SSLConnection):
 class SentinelPool(sentinel.SentinelConnectionPool):
     """A pool for threads. Also closes its connections to Sentinels when it is closed."""
 
-    def __init__(
-        self, name: str, asked: sentinel.Sentinel, *, ssl: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, name: str, asked: Sentinels, *, ssl: bool = False, **options: Any) -> None:
         own: Any = super()
         own.__init__(
             name, asked, connection_class=_TlsConnection if ssl else _Connection, **options
@@ -67,7 +108,7 @@ class AsyncSentinelPool(async_sentinel.SentinelConnectionPool):
     """A pool for asyncio. Also closes its connections to Sentinels when it is closed."""
 
     def __init__(
-        self, name: str, asked: async_sentinel.Sentinel, *, ssl: bool = False, **options: Any
+        self, name: str, asked: AsyncSentinels, *, ssl: bool = False, **options: Any
     ) -> None:
         kind = _AsyncTlsConnection if ssl else _AsyncConnection
         own: Any = super()
@@ -79,3 +120,25 @@ class AsyncSentinelPool(async_sentinel.SentinelConnectionPool):
         if inuse_connections:
             for each in self.sentinel_manager.sentinels:
                 await each.aclose()
+
+
+def _first(answered: Any, sentinels: Sequence[Any]) -> list[Any]:
+    """Return the Sentinels with the one that answered first, as a new list: others may read it."""
+    return [answered, *(each for each in sentinels if each is not answered)]
+
+
+def _primary(asking: Any, known: Any, name: str) -> Server | None:
+    """Return the primary that a Sentinel names; None if it does not, or takes it for down."""
+    state = known.get(name)
+    if not state or not asking.check_master_state(state, name):
+        return None
+    return str(state["ip"]), int(state["port"])
+
+
+def _not_found(asked: Any, name: str, errors: Mapping[str, Exception]) -> PrimaryNotFound:
+    return PrimaryNotFound(name, errors, answered=len(errors) < len(asked.sentinels))
+
+
+def _address(client: Any) -> str:
+    given = client.connection_pool.connection_kwargs
+    return f"{given['host']}:{given['port']}"

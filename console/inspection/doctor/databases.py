@@ -20,7 +20,8 @@ from sinks.postgres.migrate import MigrationError, pending
 from sinks.postgres.rights import missing_rights
 from sinks.redis.masters import infos, key_of_each, times
 from sinks.redis.served_modes import ServedMode, unsound_modes
-from sinks.service_errors import POSTGRES, REDIS
+from sinks.redis_errors import REDIS
+from sinks.service_errors import POSTGRES
 
 
 async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
