@@ -1,4 +1,4 @@
-"""Runs a command in the process of a test."""
+"""Runs commands in the process of the tests, for what they say when they fail."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,24 @@ def identities(
 ) -> Identities:
     """A login for each process, with the rights that `headstart topics acl` prints."""
     return Identities(listeners, plain, certificates, tmp_path_factory.mktemp("identities"))
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Command:
+    """Runs a command that fails."""
+    monkeypatch.chdir(tmp_path)
+    for stream in ("stdout", "stderr"):  # `main` wraps them
+        monkeypatch.setattr(sys, stream, getattr(sys, stream))
+    return Command(monkeypatch, capsys)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_by_tls() -> Iterator[None]:
+    """Collects transports now: at the end of the run no filter of warnings applies to them."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
