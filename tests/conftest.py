@@ -70,8 +70,8 @@ LONGEST = (
     "refusal_limits", "config", "commands", "examples", "notices", "dead_letters", "demo", "health",
     "services_die", "recreation", "fairness", "tune", "backup", "stopping", "verify", "agreement",
     "sentinel", "cluster", "repairing", "postgres_failover", "purge", "topic_erasure",
-    "added_partitions", "existing", "shared_learning", "recreated_log", "learner", "merging",
-    "interventions", "user_memory",
+    "killed_erasing", "added_partitions", "existing", "shared_learning", "recreated_log", "learner",
+    "merging", "interventions", "user_memory",
 )  # fmt: skip
 """Modules of tests/integration that take more than 30 s, longest first, as `make test` and
 `make test-apache` print it at their end: a process that begins one last works alone at the end."""

@@ -173,28 +173,28 @@ def found_in(dsn: str, text: str) -> list[str]:
     return [table for table, rows in dump(dsn).items() if any(text in row for row in rows)]
 
 
-def refer_to(dsn: str, workflow_id: str, user: str = "u1") -> None:
+def refer_to(dsn: str, workflow_id: str, user: str = "u1", tenant: str = "acme") -> None:
     """Add rows that refer to an episode and its user wherever there may be some."""
     path = f"workflow_type=refund/domain=retail/user_id={user}"
     with psycopg.connect(dsn) as connection:
         (id,) = connection.execute(
-            "SELECT id FROM episodes WHERE workflow_id = %s", [workflow_id]
+            "SELECT id FROM episodes WHERE tenant = %s AND workflow_id = %s", [tenant, workflow_id]
         ).fetchone() or (0,)
         retrieval = uuid4()
         for stage in ("retrieve", "reuse"):
             connection.execute(
-                "INSERT INTO memory_retrievals (id, tenant, stage, data) VALUES (%s, 'acme', %s, "
+                "INSERT INTO memory_retrievals (id, tenant, stage, data) VALUES (%s, %s, %s, "
                 "jsonb_build_object('episodes', jsonb_build_array(%s::text)))",
-                [retrieval, stage, str(id)],
+                [retrieval, tenant, stage, str(id)],
             )
-        connection.execute("INSERT INTO memory_profiles VALUES ('acme', %s, 'agent')", [user])
+        connection.execute("INSERT INTO memory_profiles VALUES (%s, %s, 'agent')", [tenant, user])
         connection.execute(
             "INSERT INTO threshold_history VALUES "
-            "('acme', 'refund', %s, 1, 1, .5, .5, 1, 'td', to_timestamp(0))",
-            [path],
+            "(%s, 'refund', %s, 1, 1, .5, .5, 1, 'td', to_timestamp(0))",
+            [tenant, path],
         )
         connection.execute(
-            "INSERT INTO notices VALUES (%s, 'drift', 'acme', 'refund', %s, 1, '{}', 0)",
-            [str(uuid4()), path],
+            "INSERT INTO notices VALUES (%s, 'drift', %s, 'refund', %s, 1, '{}', 0)",
+            [str(uuid4()), tenant, path],
         )
-        connection.execute("INSERT INTO context_watch VALUES ('acme', %s, 1, 1, '')", [path])
+        connection.execute("INSERT INTO context_watch VALUES (%s, %s, 1, 1, '')", [tenant, path])
