@@ -37,13 +37,14 @@ class MemoryMaintenance:
         limits: RetentionLimits,
         first_s: float = FIRST_S,
         clock: Callable[[], float] = time.monotonic,
+        pruned: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock`: monotonic, in seconds."""
+        """`clock`: monotonic, in seconds. `pruned`: called when both tasks have ended."""
         self.merged = self.cases = self.events = 0
         """Runs merged, cases and packed events deleted since the worker began."""
         self.age_s = 0.0
         """Seconds since the last consolidation ended, when last asked; 0: not known."""
-        self._limits, self._clock = limits, clock
+        self._limits, self._clock, self._pruned = limits, clock, pruned
         self._next = clock() + first_s
         self._sweep: ConsolidationSweep | PruneSweep | None = None
 
@@ -95,3 +96,4 @@ class MemoryMaintenance:
             await note_finished(connection, "prune", sweep.counts, sweep.horizon)
             self._sweep = None
             log.info("memory.pruned", **sweep.counts)
+            self._pruned()

@@ -18,6 +18,7 @@ from agents.memory.assembling import UNUSABLE, RunsRefused, StepTarget, assemble
 from agents.memory.busy_rows import reason_of
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.filling import VectorFilling
+from agents.memory.index_upkeep import IndexUpkeep
 from agents.memory.maintenance import MemoryMaintenance
 from agents.memory.outbox_watch import OutboxWatch
 from agents.memory.packing import PACK_AFTER_DAYS, RunPacking
@@ -75,7 +76,9 @@ class MemoryWorker:
         self._limit, self._taken, self._parts = BATCH, 0, 0
         self._filling: VectorFilling | None = None
         self._training, self._upkeep = PolicyTraining(), MemoryUpkeep(retrievals_days)
-        self._packing, self._maintenance = RunPacking(pack_after_days), MemoryMaintenance(limits)
+        self._indexes = IndexUpkeep(dsn)
+        self._packing = RunPacking(pack_after_days)
+        self._maintenance = MemoryMaintenance(limits, pruned=self._indexes.begin)
         self._writes, self._quarantining = writes, Quarantining(writes)
         self._released = 0
         self._failed: dict[str, str] = {}
@@ -119,6 +122,12 @@ class MemoryWorker:
 
     async def run(self) -> None:
         """Work until `stop`."""
+        try:
+            await self._run()
+        finally:
+            await self._indexes.close()
+
+    async def _run(self) -> None:
         attempt = 0
         while not self._stopping.is_set():
             try:

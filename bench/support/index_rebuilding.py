@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, sql
 from bench.support.backend_cpu import backend_cpu_s
 from bench.support.measuring import echo
 from sinks.connections import connect_postgres
-from sinks.postgres.reclaiming import rebuild_indexes
+from sinks.postgres.reclaiming import maintain_indexes
 
 ROWS: Final = 10_000
 DELETED_SHARE: Final = 0.15
@@ -44,7 +44,7 @@ async def measure_rebuilding(dsn: str, rows: int = ROWS) -> dict[str, float]:
             await _fill(connection, table, part, rows)
         vacuum = sql.SQL("VACUUM {}").format(sql.Identifier(_VACUUMED))
         found |= await _timed(connection, "vacuum", lambda: connection.execute(vacuum))
-        found |= await _timed(connection, "rebuild", lambda: rebuild_indexes(connection, echo))
+        found |= await _timed(connection, "rebuild", lambda: maintain_indexes(connection, echo))
     return found
 
 

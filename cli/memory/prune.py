@@ -112,7 +112,7 @@ async def _prune(dsn: str, limits: RetentionLimits, tenant: str | None) -> Prune
     from memory.store.maintenance import note_finished
     from memory.store.pruning import PruneSweep
     from sinks.postgres.reading import reading_postgres
-    from sinks.postgres.reclaiming import rebuild_indexes
+    from sinks.postgres.reclaiming import maintain_indexes
 
     sweep, said = PruneSweep(limits, tenant), 0
     async with reading_postgres(dsn) as connection:
@@ -122,7 +122,7 @@ async def _prune(dsn: str, limits: RetentionLimits, tenant: str | None) -> Prune
                 echo(f"{said:,} events and episodes so far")
         if tenant is None:
             await note_finished(connection, "prune", sweep.counts, sweep.horizon)
-        await rebuild_indexes(connection, echo)
+        await maintain_indexes(connection, echo)
     return sweep
 
 

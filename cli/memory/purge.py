@@ -148,13 +148,13 @@ class Purging:
 
     async def _reclaim(self) -> None:
         from sinks.postgres.reading import reading_postgres
-        from sinks.postgres.reclaiming import rebuild_indexes, reclaim
+        from sinks.postgres.reclaiming import maintain_indexes, reclaim
 
         async with reading_postgres(self._services.postgres) as connection:
             if self._vacuum:
                 await reclaim(connection, echo, full=self._full)
             else:
-                await rebuild_indexes(connection, echo)
+                await maintain_indexes(connection, echo)
 
     def _show(self, found: dict[str, Any], result: PurgeResult, *, json: bool) -> None:
         if json:

@@ -63,7 +63,7 @@ def grants_of_roles() -> list[str]:
     )
     steps = (
         "grant_purges", "grant_packing", "grant_migrations", "grant_consolidation", "grant_keys",
-        "grant_quarantine",
+        "grant_quarantine", "grant_upkeep",
     )  # fmt: skip
     return found + [f"{_statement(step)};" for step in steps]
 
@@ -145,6 +145,7 @@ async def _roles(connection: AsyncConnection[Any]) -> str:
         "grant_consolidation": await _asked(connection, "consolidation_granted"),
         "grant_keys": await _asked(connection, "keys_granted"),
         "grant_quarantine": await _asked(connection, "quarantine_granted"),
+        "grant_upkeep": await _asked(connection, "upkeep_granted"),
     }
     for step, done in steps.items():
         if not done and (problem := await _refused(connection, step)):

@@ -3,12 +3,15 @@
 Vacuum repairs an HNSW graph around each deleted vector, which takes longer than building the graph
 anew where more than some percent are gone. It is built beside the old one, which searches use
 meanwhile (REINDEX CONCURRENTLY); what an interrupted one has left is dropped by the next.
+
+The role needs to own the tables, or since Postgres 17 the right MAINTAIN on them; only the owner
+drops what an interrupted build has left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from psycopg import AsyncConnection, sql
 
@@ -17,9 +20,13 @@ from sinks.postgres.statements import load_statements
 _SQL = load_statements("reclaiming")
 
 REINDEX_ABOVE: Final = 0.05
-"""Share of deleted rows from which an HNSW index is built anew (docs/explanation/memory.md)."""
+"""Share of deleted rows from which an HNSW index is rebuilt (docs/measurements/current.md)."""
 LEAST_DEAD: Final = 500
-"""Deleted rows of a partition from which its index is built anew without being asked for."""
+"""Deleted rows of a partition from which its index is maintained without being asked for."""
+Upkeep = Literal["rebuild", "vacuum", "none"]
+"""`rebuild`: a new index, then VACUUM, which is fast: the new index has none of the deleted rows.
+`none`: few rows are deleted, and autovacuum is fast enough."""
+Echo = Callable[[str], None]
 
 
 class DeadRows(NamedTuple):
@@ -30,13 +37,21 @@ class DeadRows(NamedTuple):
     dead: int
     hnsw: str | None
     """Its HNSW index, if it has one."""
-    owned: bool
+    permitted: bool
     """Whether the role may vacuum it: Postgres skips other tables with no more than a notice."""
+    owned: bool
+    """Whether the role owns it."""
 
     @property
     def is_sparse(self) -> bool:
         """Whether it has an HNSW index that is better built anew than vacuumed."""
         return self.hnsw is not None and self.dead > REINDEX_ABOVE * (self.live + self.dead)
+
+    def upkeep(self, least: int = LEAST_DEAD) -> Upkeep:
+        """Return what is best done with its HNSW index, by number and share of deleted rows."""
+        if self.hnsw is None or self.dead < least:
+            return "none"
+        return "rebuild" if self.is_sparse else "vacuum"
 
 
 async def dead_rows(connection: AsyncConnection[Any]) -> list[DeadRows]:
@@ -49,18 +64,18 @@ async def dead_rows(connection: AsyncConnection[Any]) -> list[DeadRows]:
 
 
 async def reclaim(
-    connection: AsyncConnection[Any], echo: Callable[[str], None], *, full: bool = False
+    connection: AsyncConnection[Any], echo: Echo, *, full: bool = False
 ) -> list[DeadRows]:
     """Vacuum the tables with deleted rows; return what they had. Not within a transaction.
 
     VACUUM frees their space, in which the bytes stay until other rows take it. `full`: write the
     tables and their indexes anew, each under an exclusive lock, so that no file has the bytes.
 
-    Tables that the role does not own are left out, and named. Raises psycopg's errors.
+    Tables that the role may not vacuum are left out, and named. Raises psycopg's errors.
     """
     rows = await dead_rows(connection)
-    found = [each for each in rows if each.owned]
-    if others := [each.table for each in rows if not each.owned]:
+    found = [each for each in rows if each.permitted]
+    if others := [each.table for each in rows if not each.permitted]:
         echo(
             f"warning: not vacuumed, because the role {connection.info.user} does not own them: "
             f"{', '.join(others)}; run VACUUM as their owner"
@@ -70,42 +85,74 @@ async def reclaim(
             echo(f"writing {each.table} anew: {each.dead:,} deleted rows")
             await connection.execute(sql.SQL("VACUUM (FULL) {}").format(sql.Identifier(each.table)))
         else:
-            await _reclaim(connection, each, echo)
+            await clean(connection, each, "rebuild" if each.is_sparse else "vacuum", echo)
     return found
 
 
-async def rebuild_indexes(
-    connection: AsyncConnection[Any], echo: Callable[[str], None]
-) -> list[DeadRows]:
-    """Build HNSW indexes of which more than 5 % is deleted anew; return what they had.
+async def maintain_indexes(
+    connection: AsyncConnection[Any], echo: Echo, least: int = LEAST_DEAD
+) -> list[tuple[DeadRows, Upkeep]]:
+    """Rebuild or vacuum HNSW indexes with at least `least` deleted rows; return what was done.
 
-    Those with few deleted rows in all are left to autovacuum, which is fast enough. The tables of
-    the others are vacuumed as well, which is fast then: the new index has none of the deleted rows.
-    Not within a transaction. Raises psycopg's errors.
+    Which of both depends on the share that is deleted (`DeadRows.upkeep`). Searches go on
+    meanwhile. Nothing is done where another session does the same. Not within a transaction. Raises
+    psycopg's errors.
     """
-    rows = await dead_rows(connection)
-    sparse = [each for each in rows if each.is_sparse and each.dead >= LEAST_DEAD]
-    if others := [each.table for each in sparse if not each.owned]:
-        echo(
-            f"warning: over {REINDEX_ABOVE:.0%} of {', '.join(others)} is deleted, and the role "
-            f"{connection.info.user} may not build their indexes anew: run VACUUM as their owner"
-        )
-    found = [each for each in sparse if each.owned]
-    for each in found:
-        await _reclaim(connection, each, echo)
-    return found
+    if not await _asked(connection, "alone"):
+        echo("another process maintains the indexes of vectors")
+        return []
+    try:
+        rows = [each for each in await dead_rows(connection) if each.upkeep(least) != "none"]
+        if others := [each.table for each in rows if not each.permitted]:
+            echo(
+                f"warning: many vectors of {', '.join(others)} are deleted, and the role "
+                f"{connection.info.user} may not maintain their indexes: run VACUUM as their owner"
+            )
+        return [
+            (each, await clean(connection, each, each.upkeep(least), echo))
+            for each in rows
+            if each.permitted
+        ]
+    finally:
+        if not connection.closed:
+            await _asked(connection, "not_alone")
 
 
-async def _reclaim(
-    connection: AsyncConnection[Any], each: DeadRows, echo: Callable[[str], None]
-) -> None:
-    if each.hnsw is not None and each.is_sparse:
-        unfinished = await connection.execute(_SQL["unfinished_indexes"], {"table": each.table})
-        for (index,) in await unfinished.fetchall():
-            await connection.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(index)))
+async def _asked(connection: AsyncConnection[Any], question: str) -> bool:
+    row = await (await connection.execute(_SQL[question])).fetchone()
+    return bool(row and row[0])
+
+
+async def clean(
+    connection: AsyncConnection[Any], each: DeadRows, upkeep: Upkeep, echo: Echo
+) -> Upkeep:
+    """Rebuild the index of a table and vacuum it, or only that; return which.
+
+    It is not rebuilt while the file has an unfinished index that the role may not drop: every
+    attempt that is interrupted would leave another.
+    """
+    if upkeep == "rebuild" and not await _drop_unfinished(connection, each, echo):
+        upkeep = "vacuum"
+    if upkeep == "rebuild" and each.hnsw is not None:
         echo(f"building the index {each.hnsw} anew: {each.dead:,} of its rows are deleted")
         await connection.execute(
             sql.SQL("REINDEX INDEX CONCURRENTLY {}").format(sql.Identifier(each.hnsw))
         )
     echo(f"vacuum of {each.table}: {each.dead:,} deleted rows")
     await connection.execute(sql.SQL("VACUUM {}").format(sql.Identifier(each.table)))
+    return upkeep
+
+
+async def _drop_unfinished(connection: AsyncConnection[Any], each: DeadRows, echo: Echo) -> bool:
+    """Drop what interrupted builds have left of a table's indexes; return whether all are gone."""
+    found = await connection.execute(_SQL["unfinished_indexes"], {"table": each.table})
+    left = [name for (name,) in await found.fetchall()]
+    if left and not each.owned:
+        echo(
+            f"warning: an interrupted build has left {', '.join(left)}: run DROP INDEX as the "
+            f"owner of {each.table}"
+        )
+        return False
+    for index in left:
+        await connection.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(index)))
+    return True

@@ -96,7 +96,7 @@ SELECT has_function_privilege('headstart_sink', 'add_event_partition(date)', 'EX
 SELECT has_table_privilege('headstart_reader', 'episode_vectors', 'SELECT')
 
 -- name: grant
--- On parents only, never on a partition. `headstart doctor` names what the reader has beyond this:
+-- On parents only, never on a partition (but see `grant_upkeep`). `headstart doctor` names what the reader has beyond this:
 -- see isolation.sql.
 GRANT SELECT, INSERT ON episodic_events, threshold_history TO headstart_sink;
 GRANT INSERT ON episode_outbox TO headstart_sink;
@@ -181,3 +181,20 @@ SELECT has_table_privilege('headstart_worker', 'notices', 'SELECT')
 -- name: grant_quarantine
 -- Notices of floods are a reason for it.
 GRANT SELECT ON notices TO headstart_worker
+
+-- name: upkeep_granted
+-- Since Postgres 17 a role that does not own a table may be allowed to maintain it.
+SELECT CASE WHEN current_setting('server_version_num')::integer < 170000 THEN true
+    ELSE coalesce(has_table_privilege(
+        'headstart_worker', to_regclass('episode_vectors_0'), 'MAINTAIN'), true) END
+
+-- name: grant_upkeep
+-- VACUUM and REINDEX, on partitions, which have the indexes; it reads nothing.
+DO $$ BEGIN
+    IF current_setting('server_version_num')::integer >= 170000
+            AND to_regclass('episode_vectors') IS NOT NULL THEN
+        FOR part IN 0..15 LOOP
+            EXECUTE format('GRANT MAINTAIN ON episode_vectors_%s TO headstart_worker', part);
+        END LOOP;
+    END IF;
+END $$

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from sinks.connections import connect_postgres
-from sinks.postgres.reclaiming import LEAST_DEAD, rebuild_indexes, reclaim
+from sinks.postgres.reclaiming import LEAST_DEAD, maintain_indexes, reclaim
 from tests.memory.complaints.neighbours import names_of_one_partition
 from tests.patience import until
 
@@ -91,8 +91,8 @@ def run(dsn: str, work: Any) -> tuple[list[Any], list[str]]:
 def test_deleted_vectors_leave_the_file_of_the_index(sparse: str) -> None:
     index = index_of(sparse)
     assert held(sparse, index, 0, DEAD) == DEAD >= LEAST_DEAD
-    found, said = run(sparse, rebuild_indexes)
-    assert [each.table for each in found] == [PARTITION]
+    found, said = run(sparse, maintain_indexes)
+    assert [(each.table, upkeep) for each, upkeep in found] == [(PARTITION, "rebuild")]
     assert said == [
         f"building the index {index} anew: {DEAD} of its rows are deleted",
         f"vacuum of {PARTITION}: {DEAD} deleted rows",
@@ -100,7 +100,7 @@ def test_deleted_vectors_leave_the_file_of_the_index(sparse: str) -> None:
     assert index_of(sparse) == index
     assert held(sparse, index, 0, DEAD) == 0
     assert held(sparse, index, DEAD, ROWS) == ROWS - DEAD
-    until(lambda: run(sparse, rebuild_indexes) == ([], []))
+    until(lambda: run(sparse, maintain_indexes) == ([], []))
 
 
 def test_a_full_vacuum_leaves_no_byte_in_the_files(sparse: str) -> None:
