@@ -140,7 +140,7 @@ class Purging:
         if preview.empty:
             echo("nothing is stored of it; the purge still keeps out what arrives later")
         confirm(f"Erase everything of {what}? This cannot be undone.", self._yes)
-        result = await carry_out(self._services, self._purge, echo, self._wait)
+        result = await carry_out(self._services, self._purge, echo, self._wait, preview.records)
         found.update(_result(result), sent=True)
         await self._reclaim()
         found["remains"] = (await _receipt(self._services, self._purge))["remains"]

@@ -75,11 +75,12 @@ class ControlApplier:
         if not state.resets_and_seeds.new(record):
             return
         if isinstance(record, Purge):
-            holds = context_matcher(record)
+            # Never refused: `replay.purge` sends as many records as its contexts need.
+            holds, forget = context_matcher(record), state.contexts.forget_some
         else:
-            holds = matcher(record.pattern, record.tenant)
+            holds, forget = matcher(record.pattern, record.tenant), state.contexts.forget
         if self._outcomes is None:
-            state.row.forgotten += state.contexts.forget(holds, offset)
+            state.row.forgotten += forget(holds, offset)
         else:
             self._outcomes.reset(holds)
         state.resets_and_seeds.note(record, offset)

@@ -6,7 +6,7 @@ row is in the commit before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from headstart.keys import context_paths
@@ -38,6 +38,21 @@ FORGOTTEN_BYTES: Final = 6_000_000
 """Most bytes of the rows that delete contexts at one offset: they must fit one commit."""
 _ROW_BYTES: Final = 288
 """Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
+
+
+def forgotten_bytes(keys: Iterable[bytes]) -> int:
+    """Return the bytes of the rows that delete the contexts with these row keys."""
+    return sum(len(key) + ROW_EXTRA for key in keys)
+
+
+def _that_fit(keys: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield keys until the next one would exceed what one commit can delete."""
+    room = FORGOTTEN_BYTES
+    for key in keys:
+        room -= forgotten_bytes([key])
+        if room < 0:
+            return
+        yield key
 
 
 class ContextCache:
@@ -173,14 +188,28 @@ class ContextCache:
 
         Raises `ValueError` where they are too many for one commit.
         """
-        keys = self._eviction.matching(lambda _tenant, key: holds(*context_of(key)))
-        if sum(len(key) + ROW_EXTRA for key in keys) > FORGOTTEN_BYTES:
+        keys = self._matching(holds)
+        if forgotten_bytes(keys) > FORGOTTEN_BYTES:
             raise ValueError(
                 f"pattern: holds for {len(keys)} contexts of this partition, too many to forget at "
                 "one place of the log; name a tenant, or workflow types one by one"
             )
         self._eviction.remove(keys)
         return len(self._evict(keys, offset))
+
+    def forget_some(self, holds: Callable[[str, str], bool], offset: int) -> int:
+        """Delete contexts for which `holds(tenant, path)`, as many as fit one commit.
+
+        Of more, the finest go first, so that no context outlives those above it. Returns how many.
+        """
+        keys = self._matching(holds)
+        if forgotten_bytes(keys) > FORGOTTEN_BYTES:
+            keys = list(_that_fit(sorted(keys, key=lambda key: (-key.count(b"/"), key))))
+        self._eviction.remove(keys)
+        return len(self._evict(keys, offset))
+
+    def _matching(self, holds: Callable[[str, str], bool]) -> list[bytes]:
+        return self._eviction.matching(lambda _tenant, key: holds(*context_of(key)))
 
     def _evict(self, keys: Iterable[bytes], offset: int) -> list[bytes]:
         evicted = []

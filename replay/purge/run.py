@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import msgspec
 from psycopg import AsyncConnection
 
 from memory.store.conflicts import repeated
+from processing.contexts.cache import FORGOTTEN_BYTES, forgotten_bytes
 from processing.state.rows import CONTEXT, context_of
 from processing.state.tombstones import MARKER_RETENTION_S
 from replay.log.live_table import read_next_offsets, read_whole_table
@@ -43,6 +44,8 @@ from topics.control.purges import context_matcher
 from topics.epoch import Epoch, read_epoch
 from topics.kafka.reader import topic_state
 
+_FULL_RECORD: Final = FORGOTTEN_BYTES - 10_000
+"""Bytes that a record deletes in any case where there is more: less than one row fits the rest."""
 _LOOK_S: Final = 0.1
 _SAY_S: Final = 5.0
 
@@ -67,6 +70,8 @@ class PurgePreview(msgspec.Struct, frozen=True):
     """Learned contexts with the subject in their path."""
     open_runs: int
     """Runs of the user with events that name no user; those are deleted too."""
+    records: int = 1
+    """Control records of each partition that it takes to delete these contexts."""
 
     @property
     def empty(self) -> bool:
@@ -98,12 +103,17 @@ async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, P
         purge, events, episodes = await look_up_stored(connection, purge)
     tables = await read_whole_table(services.kafka, await read_epoch(services.kafka))
     holds = context_matcher(purge)
-    contexts = sum(
-        key[:1] == CONTEXT and holds(*context_of(key))
+    found = [
+        [key for key in table.rows if key[:1] == CONTEXT and holds(*context_of(key))]
         for table in tables.values()
-        for key in table.rows
-    )
-    return purge, PurgePreview(events, episodes, contexts, len(purge.runs))
+    ]
+    contexts, records = sum(map(len, found)), records_for(map(forgotten_bytes, found))
+    return purge, PurgePreview(events, episodes, contexts, len(purge.runs), records)
+
+
+def records_for(forgotten: Iterable[int]) -> int:
+    """Return how many records a purge takes that deletes contexts of so many bytes by partition."""
+    return max([1, *(-(-each // _FULL_RECORD) for each in forgotten)])
 
 
 async def look_up_stored(connection: AsyncConnection[Any], purge: Purge) -> tuple[Purge, int, int]:
@@ -122,10 +132,15 @@ async def look_up_stored(connection: AsyncConnection[Any], purge: Purge) -> tupl
 
 
 async def carry_out(
-    services: PurgeServices, purge: Purge, echo: Callable[[str], None], patience_s: float
+    services: PurgeServices,
+    purge: Purge,
+    echo: Callable[[str], None],
+    patience_s: float,
+    records: int = 1,
 ) -> PurgeResult:
     """Send a purge, delete what Postgres has, and wait up to `patience_s` seconds for the workers.
 
+    `records`: see `PurgePreview`.
     Raises what sending and Postgres raise; once it is sent, workers carry it out in any case.
     Nothing is sent if the role of the connection may not delete all of it: `PermissionMissing`.
     """
@@ -134,7 +149,7 @@ async def carry_out(
         await require_rights_to_erase(connection)
     begun = time.monotonic()
     offsets: dict[int, int] = {}
-    for part in purge_parts(purge):
+    for part in purge_parts(purge, records):
         offsets = await send_control(services.kafka, part, services.operators_key)
     echo(f"purge {purge.id} is in all {len(offsets)} partitions of {EVENTS.name}")
     result = PurgeResult(purge.id, purge.at, epoch.number, offsets, {})
@@ -180,15 +195,16 @@ async def _history(
             result.rows[table] = result.rows.get(table, 0) + count
 
 
-def purge_parts(purge: Purge) -> list[Purge]:
-    """Return purges that together name all runs of `purge`, each small enough for a record."""
-    runs = purge.runs
-    if len(runs) <= MAX_RUNS:
-        return [purge]
-    return [
-        msgspec.structs.replace(purge, runs=runs[at : at + MAX_RUNS])
-        for at in range(0, len(runs), MAX_RUNS)
-    ]
+def purge_parts(purge: Purge, records: int = 1) -> list[Purge]:
+    """Return purges that together do what `purge` does, each small enough for a record.
+
+    They name all of its runs. Of `records` each is a millisecond later than the one before: only
+    so does a threshold worker take it for another, and deletes further contexts.
+    """
+    runs, replace = purge.runs, msgspec.structs.replace
+    named = [runs[at : at + MAX_RUNS] for at in range(0, len(runs), MAX_RUNS)] or [()]
+    later = [replace(purge, at=purge.at + n, runs=()) for n in range(1, records)]
+    return [*(replace(purge, runs=some) for some in named), *later]
 
 
 async def wait_for_workers(

@@ -10,9 +10,10 @@ import pytest
 
 from processing.records.batch import RecordBatch
 from processing.records.sink_lines import until_purge
+from replay.purge.run import purge_parts, records_for
 from tests.processing.building import NOW, Table, judged, reasons
 from tests.processing.control_records import EVERY, RETAIL, record, run
-from topics.control.messages import Purge, decode_control, signature
+from topics.control.messages import MAX_RUNS, Purge, decode_control, signature
 from topics.control.purges import EventSubject, PartitionPurges, PlacedPurge
 
 KEY = b"secret"
@@ -62,6 +63,40 @@ def test_a_name_is_a_name_and_no_pattern(name: str) -> None:
 def test_a_whole_tenant_is_forgotten() -> None:
     table, _ = run(of_user("u1"), record(purge(whole_tenant=True)))
     assert paths(table) == set()
+
+
+def test_of_too_many_contexts_for_one_commit_each_record_deletes_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refused purge would leave all of them, and the command would not know."""
+    users = [f"user-{n:02}" for n in range(12)]
+    table, _ = run(*map(of_user, users))
+    total = sum(len(key) + 64 for key in table if key[:1] == b"c")
+    monkeypatch.setattr("processing.contexts.cache.FORGOTTEN_BYTES", total // 2)
+    everything = purge(whole_tenant=True)
+    left = []
+    for part in purge_parts(everything, 3):
+        table, commit = run(record(part), table=table)
+        assert reasons(commit) == []
+        left.append(paths(table))
+    first, second, third = left
+    assert {EVERY, RETAIL} <= first, "the finest go first"
+    assert first > second
+    assert 2 <= len(first) <= 8
+    assert third == set()
+    again, _ = run(record(everything), table=run(*map(of_user, users))[0])
+    assert paths(again) == first, "which ones follows from the table"
+
+
+def test_a_purge_has_as_many_records_as_its_contexts_need() -> None:
+    assert [records_for([]), records_for([0, 5_000_000]), records_for([1, 6_000_000])] == [1, 1, 2]
+    assert records_for([13_000_000, 1]) == 3
+    named = purge(user_id="u1", runs=tuple(f"w{n}" for n in range(MAX_RUNS + 1)))
+    parts = purge_parts(named, 2)
+    assert [(len(each.runs), each.at) for each in parts] == [
+        (MAX_RUNS, NOW), (1, NOW), (0, NOW + 1)
+    ]  # fmt: skip
+    assert purge_parts(purge(user_id="u1")) == [purge(user_id="u1")]
 
 
 def test_another_tenant_is_not() -> None:
