@@ -56,7 +56,7 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "part": (
         str,
         "memory: only `storing` or `retrieval`; purge: only `crossing`, `erasure`, "
-        "`packed_erasure`, `storage` or `indexes`",
+        "`packed_erasure`, `storage`, `indexes`, `pruning` or `places`",
     ),
     "operations": (int, "purge: how many are interleaved"),
     "data": (Path, "history: directory kept from run to run"),

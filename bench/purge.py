@@ -3,15 +3,21 @@
 `crossed`: results that hold a row of the other tenant, of random operations of two tenants whose
 runs, queries and contexts are equal, through every read path and over connections that both share.
 
-`purge_100000_s`, `canary_bytes`: seconds to erase a user of 100,000 cases from the database, and
-bytes of the user's text that its rows hold afterwards; `purge_packed_100000_s`,
-`packed_canary_bytes`: the same of cases whose events are packed.
+`purge_100000_s`, `purge_packed_100000_s`: seconds to erase a user of 100,000 cases from the
+database, and of 100,000 cases whose events are packed.
+
+`canary_bytes`: bytes of a purged user's text that are left in these rows, and of text and name in
+every place of a running system: a dump, Redis, spools, logs, exports, and the topics after
+retention and compaction; `canary_bytes_of` has them by place, `canary_bytes_before` how many there
+were before the purge.
 
 `storage_packed_ratio`, `storage_merged_ratio`: bytes on disk of events, episodes and vectors, as
 multiples of the events' JSON, of a workload with repetition.
 
 `vacuum_s`, `rebuild_s`, and CPU: what it takes to free 15 % of a partition's vectors, by VACUUM and
 by a new index.
+
+`prune_KIND_ratio`: how many times the time for half the rows it takes to prune a tenant.
 """
 
 from __future__ import annotations
@@ -28,7 +34,9 @@ from bench.support.index_rebuilding import measure_rebuilding
 from bench.support.interleaving import interleave
 from bench.support.measuring import echo
 from bench.support.merged_storage import measure_merging
+from bench.support.prune_measuring import measure_pruning
 from bench.support.purge_measuring import measure_packed_purge, measure_purge
+from bench.support.purge_places import measure_places
 from deploy.local import Stack, StackConfig
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
@@ -48,26 +56,54 @@ async def _crossing(dsn: str, operations: int) -> dict[str, Any]:
 
 PARTS: Final[dict[str, Callable[[str, int], Awaitable[dict[str, Any]]]]] = {
     "crossing": _crossing,
-    "erasure": lambda dsn, _operations: measure_purge(dsn),
-    "packed_erasure": lambda dsn, _operations: measure_packed_purge(dsn),
+    "erasure": lambda dsn, _operations: _erasure(dsn),
+    "packed_erasure": lambda dsn, _operations: _packed_erasure(dsn),
     "storage": lambda dsn, _operations: measure_merging(dsn),
     "indexes": lambda dsn, _operations: measure_rebuilding(dsn),
+    "pruning": lambda dsn, _operations: measure_pruning(dsn),
 }
 """Each gets an empty, migrated database of its own and the number of operations."""
+PLACES: Final = "places"
+"""The part with a running system of its own."""
 
 
-def run(operations: int = 100_000, part: str | None = None) -> dict[str, Any]:
-    """Return the figures of all parts, or of one; no broker is used.
+def run(
+    operations: int = 100_000, part: str | None = None, kafka: str = "apache"
+) -> dict[str, Any]:
+    """Return the figures of all parts, or of one. `kafka`: the broker of the part `places`.
 
     Raises `ValueError` for a part that there is not.
     """
-    if part not in (None, *PARTS):
-        raise ValueError(f"{part!r} is no part; it is one of: {', '.join(PARTS)}")
-    with (
-        TemporaryDirectory(prefix="headstart-bench-") as folder,
-        Stack(StackConfig(data=Path(folder) / "stack", kafka="embedded")) as stack,
-    ):
-        return asyncio.run(_measured(stack.addresses.postgres, operations, part))
+    if part not in (None, PLACES, *PARTS):
+        raise ValueError(f"{part!r} is no part; it is one of: {', '.join((PLACES, *PARTS))}")
+    found: dict[str, Any] = {}
+    if part != PLACES:
+        with (
+            TemporaryDirectory(prefix="headstart-bench-") as folder,
+            Stack(StackConfig(data=Path(folder) / "stack", kafka="embedded")) as stack,
+        ):
+            found = asyncio.run(_measured(stack.addresses.postgres, operations, part))
+    if part in (None, PLACES):
+        found = _merged(found, measure_places(kafka))
+    if places := found.get("canary_bytes_of"):
+        found["canary_bytes"] = sum(places.values())
+    return found
+
+
+async def _erasure(dsn: str) -> dict[str, Any]:
+    found = await measure_purge(dsn)
+    return {**found, "canary_bytes_of": {"rows of 100,000 cases": found["canary_bytes"]}}
+
+
+async def _packed_erasure(dsn: str) -> dict[str, Any]:
+    found = await measure_packed_purge(dsn)
+    return {**found, "canary_bytes_of": {"rows of packed cases": found["packed_canary_bytes"]}}
+
+
+def _merged(some: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return figures of both; of places those of both."""
+    places = some.get("canary_bytes_of", {}) | more.get("canary_bytes_of", {})
+    return some | more | ({"canary_bytes_of": places} if places else {})
 
 
 async def _measured(dsn: str, operations: int, part: str | None) -> dict[str, Any]:
@@ -79,7 +115,7 @@ async def _measured(dsn: str, operations: int, part: str | None) -> dict[str, An
             await connection.execute(f"CREATE DATABASE bench_{name}".encode())
         own = make_conninfo(dsn, dbname=f"bench_{name}")
         await migrate(own)
-        found |= await measure(own, operations)
+        found = _merged(found, await measure(own, operations))
     return {
         **found,
         "framing": "crossing: two tenants of 100 equal runs, 8 operations at a time, a tenth of "

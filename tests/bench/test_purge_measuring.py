@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from bench.support.purge_measuring import measure_packed_purge, measure_purge
+from bench.support.purge_places import measure_places
 
 
 @pytest.mark.integration
@@ -22,3 +23,14 @@ def test_packed_cases_are_purged_as_completely(database: str) -> None:
     found = asyncio.run(measure_packed_purge(database, 400))
     assert (found["packed_runs"], found["packed_canary_bytes"]) == (500, 0)
     assert min(found["purge_packed_100000_s"], found["preview_packed_s"]) > 0
+
+
+@pytest.mark.integration
+@pytest.mark.any_broker
+def test_every_place_has_the_user_before_and_nothing_of_it_afterwards() -> None:
+    """Topics are left out: the embedded broker deletes and compacts nothing."""
+    found = measure_places("embedded", 2)
+    left, before = found["canary_bytes_of"], found["canary_bytes_before"]
+    assert left == dict.fromkeys(before, 0)
+    assert {name for name, count in before.items() if not count} == {"logs of workers"}
+    assert {"Redis", "spools", "headstart export (text only)"} < before.keys()
