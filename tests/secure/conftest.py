@@ -91,13 +91,3 @@ def nothing_left_by_tls() -> Iterator[None]:
 def no_security_left() -> Iterator[None]:
     yield
     use_security(None)
-
-
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Command:
-    monkeypatch.chdir(tmp_path)
-    for stream in ("stdout", "stderr"):  # `main` wraps them
-        monkeypatch.setattr(sys, stream, getattr(sys, stream))
-    return Command(monkeypatch, capsys)
