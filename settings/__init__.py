@@ -270,8 +270,9 @@ def read_with_origins(**flags: Any) -> LoadedSettings:
     found, origins = found | login, origins | dict.fromkeys(login, RUNNING)
     settings = settings.model_copy(update=found)
     remember_passwords(settings.postgres, settings.redis, settings.embedding_url)
-    remember_secret(settings.operators_key.get_secret_value())
-    remember_secret(settings.embedding_key.get_secret_value())
+    for _name, value in settings:  # also those of the settings file
+        if isinstance(value, SecretStr):
+            remember_secret(value.get_secret_value())
     if origins["encryption_key"].startswith("file "):  # else it is read again at every use
         _use_keys(settings.encryption_key)
     use_security(_usable(security_of, settings))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, cast
 import orjson
 
 from cli.support.stdout import NAME, discard, named
-from headstart.scrubbing.masking import masked
+from headstart.scrubbing.masking import masked, remember_environment
 
 if TYPE_CHECKING:
     from replay.files.output import Target
@@ -210,6 +210,7 @@ def report_errors(command: Callable[[], Any]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    remember_environment()
     sys.stderr = cast(TextIO, _Masking(sys.stderr))
     try:
         try:

@@ -26,12 +26,17 @@ class Secret:
     file: str = ""
     key: str = ""
 
+    def __post_init__(self) -> None:
+        """Mask it in log lines and messages."""
+        if self.value:
+            remember_secret(self.value)
+
     def __bool__(self) -> bool:
         """Return whether there is one."""
         return bool(self.value or self.file)
 
     def read(self) -> str:
-        """Return the secret, which log lines and messages mask from then on.
+        """Return the secret; log lines and messages mask what was read from a file from then on.
 
         Raises `UnusableSecurity`.
         """
@@ -50,14 +55,14 @@ class Secret:
 def secret_variable(name: str) -> str | None:
     """Return the variable `name`, else the content of the file that `name`_FILE names.
 
-    None if neither is set. Raises `UnusableSecurity`.
+    None if neither is set. It is masked from then on. Raises `UnusableSecurity`.
     """
-    if value := os.environ.get(name):
-        return value
-    path = os.environ.get(f"{name}_FILE")
-    if not path:
-        return None
-    found = read_secret_file(Path(path))
+    found = os.environ.get(name)
+    if not found:
+        path = os.environ.get(f"{name}_FILE")
+        if not path:
+            return None
+        found = read_secret_file(Path(path))
     if "://" in found:  # of an address only the password is secret
         remember_passwords(found)
     else:

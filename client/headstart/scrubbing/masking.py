@@ -2,11 +2,12 @@
 
 Error messages of many libraries contain addresses with passwords, so text is searched for the forms
 of passwords (URLs, connection strings, assignments) and for the secrets that this process was
-configured with (`remember_secret`).
+configured with (`remember_secret`, `remember_environment`).
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -32,6 +33,11 @@ _ADDRESS: Final = re.compile(
 )
 """A URL or connection string of Redis or Postgres."""
 _UNENCODED: Final = re.compile(r"://[^/@:\s]*:[^\s@]*[/?#@]\S*@")
+_VARIABLE: Final = re.compile(
+    r"(?:HEADSTART_|KAFKA_)\w*(?:PASSWORD|SECRET|(?<!KAFKA_SSL)_KEY)|PGPASSWORD"
+)
+"""Environment variables whose value is a secret; that of a TLS key is a path."""
+_ADDRESS_VARIABLES: Final = ("HEADSTART_POSTGRES", "HEADSTART_REDIS", "HEADSTART_EMBEDDING_URL")
 _SHORTEST: Final = 6
 """Shorter secrets are masked only by their form: they may be part of any word."""
 
@@ -105,3 +111,15 @@ def remember_passwords(*addresses: str) -> None:
         for password in passwords_in(address):
             if password not in others:
                 remember_secret(password)
+
+
+def remember_environment() -> None:
+    """Mask the secrets in this process's environment, before anything reads them.
+
+    Those in files that variables name are remembered when they are read.
+    """
+    for name, value in os.environ.items():
+        if _VARIABLE.fullmatch(name):
+            remember_secret(value)
+        elif name in _ADDRESS_VARIABLES:
+            remember_passwords(value)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from headstart.arguments.addresses import broker_addresses
 from headstart.log_lines import configure_logging
+from headstart.scrubbing.masking import remember_environment
 from headstart.shipping.shipper import Shipper
 from headstart.spool.layout import QUARANTINE, spool_names
 from headstart.spool.locks import is_current, note_shipper, noted_shipper, open_lock, try_lock
@@ -157,11 +158,16 @@ def detach() -> None:
     directory, lock = Path(sys.argv[1]), int(sys.argv[2])
     if os.fork():
         os._exit(0)
+    remember_environment()
     configure_logging()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     os.set_inheritable(lock, False)
     _raise_file_limit()
-    ship_while_used(directory, lock)
+    try:
+        ship_while_used(directory, lock)
+    except Exception:  # an uncaught one would be printed with its secrets
+        log.exception("the shipper ends, because an error was not expected")
+        raise SystemExit(70) from None  # EX_SOFTWARE
 
 
 def ship_while_used(directory: Path, lock: int) -> None:
