@@ -29,6 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(LEFT_BY_TLS))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def collected() -> Iterator[None]:
+    """Find what TLS has left while its warnings are ignored, not after the last test."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     if missing := [each for each in ("java", "mvn", "openssl") if not shutil.which(each)]:
