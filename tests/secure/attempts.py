@@ -32,9 +32,28 @@ _DENIED: Final = {29, 30, 31, 53}
 TOPIC_OPERATIONS: Final = (
     "Read", "Write", "Describe", "Create", "Delete", "Alter", "AlterConfigs", "DescribeConfigs",
 )  # fmt: skip
-GROUP_OPERATIONS: Final = ("Read", "Describe", "Delete")
-CLUSTER_OPERATIONS: Final = ("Alter", "Describe", "IdempotentWrite")
-_TOPIC, _ANY = 2, 1
+GROUP_OPERATIONS: Final = ("Read", "Describe", "Delete", "DescribeConfigs")
+CLUSTER_OPERATIONS: Final = (
+    "Create", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
+    "IdempotentWrite",
+)  # fmt: skip
+TRANSACTION_OPERATIONS: Final = ("Write", "Describe")
+"""Each is every operation of its resource in `org.apache.kafka.common.acl`, but AlterConfigs of a
+group, which no request of aiokafka asks for."""
+_TOPIC, _ANY, _BROKER, _GROUP = 2, 1, 4, 32
+_NODE: Final = "1"
+_FOLLOWER: Final = 7
+"""A node that the cluster does not have."""
+_OF_TRANSACTIONS: Final = 1
+
+
+class _ByFollower(FetchRequest):
+    """Fetches as a broker does."""
+
+    def build(self, request_struct_class: Any) -> Any:
+        found = super().build(request_struct_class)
+        found.replica_id = _FOLLOWER
+        return found
 
 
 class Attempts:
@@ -68,20 +87,30 @@ class Attempts:
             "Read": HeartbeatRequest(name, -1, "nobody"),
             "Describe": FindCoordinatorRequest(name, 0),
             "Delete": DeleteGroupsRequest([name]),
+            "DescribeConfigs": DescribeConfigsRequest([(_GROUP, name, None)]),
         }[operation]
         return await self._allows(request)
 
-    async def on_cluster(self, operation: str) -> bool:
+    async def on_cluster(self, operation: str, topic: str) -> bool:
+        """`topic`: one that exists, to fetch."""
         acl = (_TOPIC, "others", 3, "User:nobody", "*", 3, 3)
         request = {
+            "Create": CreateTopicsRequest([("others.new", 1, 1, [], [])], 5_000, True),
+            "ClusterAction": _ByFollower(0, 0, 1_000, 0, [(topic, [(0, 0, 1_000)])]),
+            "DescribeConfigs": DescribeConfigsRequest([(_BROKER, _NODE, ["log.dirs"])]),
+            "AlterConfigs": AlterConfigsRequest([(_BROKER, _NODE, [])], True),
             "Alter": CreateAclsRequest(*acl),
             "Describe": DescribeAclsRequest(_ANY, "others", 3, "User:nobody", "*", 1, 1),
             "IdempotentWrite": InitProducerIdRequest(None, -1),
         }[operation]
         return await self._allows(request)
 
-    async def with_transactional_id(self, name: str) -> bool:
-        return await self._allows(InitProducerIdRequest(name, 1_000))
+    async def with_transactional_id(self, operation: str, name: str) -> bool:
+        request = {
+            "Write": InitProducerIdRequest(name, 1_000),
+            "Describe": FindCoordinatorRequest(name, _OF_TRANSACTIONS),
+        }[operation]
+        return await self._allows(request)
 
     async def _allows(self, request: Any) -> bool:
         node = self._client.get_random_node()

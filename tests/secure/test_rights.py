@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import re
+from itertools import product
 from typing import Final
 
 import psycopg
 import pytest
+import yaml
 from redis import Redis
 
 from deploy.access.kafka_acls import strimzi_users
 from deploy.access.rights import IDENTITIES, Right, rights
 from deploy.local import Addresses
-from headstart.connections.kafka_security import KafkaSecurity
+from headstart.connections.kafka_security import UNSECURED, KafkaSecurity
 from tests.secure.attempts import (
     CLUSTER_OPERATIONS,
     GROUP_OPERATIONS,
     TOPIC_OPERATIONS,
+    TRANSACTION_OPERATIONS,
     Attempts,
 )
 from tests.secure.identities import OTHERS, SPANS_TOPIC, STRANGER, USERS, Identities
 from topics.catalogue import EVENTS, TOPICS
 
-GROUPS: Final = (*(f"headstart-{name}" for name in IDENTITIES), OTHERS)
+GROUPS: Final = (*(f"headstart-{name}" for name in IDENTITIES), OTHERS, "headstart-history-2")
+PLACES: Final = (*(each.name for each in TOPICS), SPANS_TOPIC, OTHERS, f"{EVENTS.name}.copy")
+"""The last is not there: a right to a name is none to names that begin with it."""
 IMPLIED: Final = {"Describe": {"Read", "Write", "Delete", "Alter"}}
 """What Kafka's authorizer takes for a right, too."""
 
@@ -33,15 +37,15 @@ Tried = dict[tuple[str, str, str], bool]
 async def tried_in_kafka(kafka: str, security: KafkaSecurity) -> Tried:
     found: Tried = {}
     async with Attempts(kafka, security) as attempts:
-        for name in (*(each.name for each in TOPICS), SPANS_TOPIC, OTHERS):
-            for operation in TOPIC_OPERATIONS:
-                found[operation, "topic", name] = await attempts.on_topic(operation, name)
-        for name in GROUPS:
-            for operation in GROUP_OPERATIONS:
-                found[operation, "group", name] = await attempts.on_group(operation, name)
+        for name, operation in product(PLACES, TOPIC_OPERATIONS):
+            found[operation, "topic", name] = await attempts.on_topic(operation, name)
+        for name, operation in product(GROUPS, GROUP_OPERATIONS):
+            found[operation, "group", name] = await attempts.on_group(operation, name)
         for operation in CLUSTER_OPERATIONS:
-            found[operation, "cluster", ""] = await attempts.on_cluster(operation)
-        found["Write", "transactional id", OTHERS] = await attempts.with_transactional_id(OTHERS)
+            found[operation, "cluster", ""] = await attempts.on_cluster(operation, EVENTS.name)
+        for name, operation in product(GROUPS, TRANSACTION_OPERATIONS):
+            allowed = await attempts.with_transactional_id(operation, name)
+            found[operation, "transactional id", name] = allowed
     return found
 
 
@@ -61,6 +65,14 @@ def test_kafka_allows_what_a_process_needs_and_nothing_else(
     wanted = {place: has(granted, *place) for place in found}
     assert {place for place in found if found[place] != wanted[place]} == set()
     assert any(found.values()) == (identity not in (STRANGER, "memory"))
+    in_kafka = {each[1:] for each in granted if each.kind in ("topic", "group")}
+    assert in_kafka <= {place for place in found if found[place]}, "each right was tried"
+
+
+def test_each_attempt_succeeds_for_one_who_may(identities: Identities) -> None:
+    """Else a refusal would say nothing."""
+    found = asyncio.run(tried_in_kafka(identities.internal, UNSECURED))
+    assert [place for place in found if not found[place]] == []
 
 
 THRESHOLD = "headstart:thresholds:acme:refund"
@@ -161,14 +173,18 @@ def test_the_grants_of_postgres_are_those_of_the_migrations(
 
 
 def test_each_user_of_strimzi_has_the_same_rights(identities: Identities) -> None:
-    """Read without a library for YAML: the form is ours."""
     found = set()
-    for user in identities.printed("strimzi").split("---\n")[1:]:
-        name = re.search(r"^  name: (\S+)$", user, re.MULTILINE)
-        assert name is not None
-        rule = r"type: (\w+)\n +name: (\S+)\n +patternType: literal\n +operations: \[(.*)\]"
-        for kind, resource, operations in re.findall(rule, user):
-            found |= {(name[1], each, kind, resource) for each in operations.split(", ")}
+    for user in yaml.safe_load_all(identities.printed("strimzi")):
+        assert (user["apiVersion"], user["kind"]) == ("kafka.strimzi.io/v1", "KafkaUser")
+        assert user["metadata"]["labels"] == {"strimzi.io/cluster": "kafka"}
+        assert user["spec"]["authentication"] == {"type": "scram-sha-512"}
+        assert user["spec"]["authorization"].keys() == {"type", "acls"}
+        for acl in user["spec"]["authorization"]["acls"]:
+            assert acl.keys() == {"resource", "operations"}
+            resource = acl["resource"]
+            assert resource.pop("patternType") == "literal"
+            of = (user["metadata"]["name"], resource["type"], resource["name"])
+            found |= {(of[0], operation, *of[1:]) for operation in acl["operations"]}
     kafka = [each for each in rights(SPANS_TOPIC) if each.kind in ("topic", "group")]
     assert found == {(USERS[each.identity], *each[1:]) for each in kafka}
     assert EVENTS.name in {each[3] for each in found}

@@ -178,7 +178,7 @@ async def may_only_write_events(data: Path, kafka: str) -> bool:
     async with Attempts(kafka, security) as attempts:
         for topic in (EVENTS, DECISIONS, THRESHOLDS):
             assert not await attempts.on_topic("Read", topic.name), topic.name
-        assert not await attempts.on_cluster("Alter")
+        assert not await attempts.on_cluster("Alter", EVENTS.name)
         return await attempts.on_topic("Write", EVENTS.name)
 
 
