@@ -34,8 +34,9 @@ from deploy.local import Addresses
 from deploy.local.ports import HOST, Ports
 from processing.state.rows import PARTITION_KEY
 from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS_GROUP
-from topics.kafka.admin import committed_offsets, describe_topics
+from topics.kafka.groups import committed_offsets
 from topics.kafka.reader import read_records, topic_state
+from topics.kafka.topic_states import describe_topics
 
 REPEAT: Final = 5
 PATIENCE_S: Final = 3_600.0

@@ -47,7 +47,8 @@ from topics.catalogue import (
 )
 from topics.commands.log import begin_commands, is_whole, read_commands
 from topics.epoch import Epoch, LogInRecreation, ensure_topics
-from topics.kafka.admin import committed_offsets, describe_topics
+from topics.kafka.groups import committed_offsets
+from topics.kafka.topic_states import describe_topics
 from topics.used_partitions import used_partitions
 
 READY_S: Final = 300.0

@@ -20,16 +20,10 @@ from aiokafka.errors import KafkaError
 from headstart.connections.kafka_connections import new_consumer, new_producer
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EPOCHS, EVENTS
-from topics.kafka.admin import (
-    TopicsMissing,
-    TopicState,
-    create_topics,
-    describe_topics,
-    partition_counts,
-    recreate_mismatched,
-)
+from topics.kafka.admin import TopicsMissing, create_topics, partition_counts, recreate_mismatched
 from topics.kafka.asking_again import ask_again
 from topics.kafka.fetch_patch import ISOLATION
+from topics.kafka.topic_states import TopicState, describe_topics
 
 _LOG = logging.getLogger("headstart.epoch")
 

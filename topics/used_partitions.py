@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from topics.catalogue import EVENTS, TOPICS
-from topics.kafka.admin import TopicState
+from topics.kafka.topic_states import TopicState
 
 HOW: Final = "see docs/how-to/partitions.md#partitions-were-added"
 _OF_EPOCH: Final = frozenset(topic.name for topic in TOPICS if topic.partitioned)

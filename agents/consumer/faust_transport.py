@@ -23,7 +23,7 @@ from agents.consumer.fetch_loop import fetched_records
 from agents.fatal import exit_fatally
 from processing.records.batch import RecordBatch, empty_batch
 from topics.kafka import fetch_patch
-from topics.kafka.admin import describe_topics
+from topics.kafka.topic_states import describe_topics
 
 FETCH_WAIT_MS: Final = 25
 """How long a broker may hold a fetch. Kafka answers at once when there is data, so this only costs

@@ -20,8 +20,8 @@ from redis.exceptions import ResponseError
 from headstart.connections.kafka_connections import new_consumer
 from sinks.connections import connect_postgres, connect_redis
 from sinks.redis.masters import times
-from topics.kafka.admin import high_watermarks
 from topics.kafka.fetch_patch import ISOLATION
+from topics.kafka.topic_states import high_watermarks
 
 log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ from sinks.redis.last_owners import LastOwners
 from sinks.redis.publish_markers import PublishMarkers
 from sinks.redis.thresholds import ThresholdPublisher
 from topics.epoch import Epoch, read_epoch
-from topics.kafka.admin import TopicState
 from topics.kafka.reader import read_records, topic_state
+from topics.kafka.topic_states import TopicState
 
 Offsets = Mapping[int, int]
 """By partition."""

@@ -15,7 +15,7 @@ from agents.thresholds.completeness import complete_from
 from agents.thresholds.store import NOTHING, ContextStore
 from processing.state.rows import PARTITION_KEY, is_row, stale, version
 from topics.catalogue import CHANGELOG
-from topics.kafka.admin import TopicState
+from topics.kafka.topic_states import TopicState
 
 log = structlog.get_logger()
 

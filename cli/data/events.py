@@ -14,7 +14,7 @@ from cli.support.output import put_json, require_found, show_json
 from cli.support.times import parse_since
 
 if TYPE_CHECKING:
-    from topics.kafka.admin import TopicState
+    from topics.kafka.topic_states import TopicState
 
 app = CommandGroup(help="The events on the log.")
 

@@ -24,7 +24,8 @@ async def delete_log(settings: Settings, *, discard_unprocessed: bool = False) -
         PREDICTIONS_GROUP,
         THRESHOLDS_GROUP,
     )
-    from topics.kafka.admin import delete_groups, delete_topics
+    from topics.kafka.admin import delete_topics
+    from topics.kafka.groups import delete_groups
 
     await _require_lasting_log(settings)
     require_no_workers(settings)

@@ -41,7 +41,7 @@ def list_topics(
     Example: headstart topics list --json
     """
     from topics.catalogue import TOPICS
-    from topics.kafka.admin import describe_topics
+    from topics.kafka.topic_states import describe_topics
 
     settings = options.read()
     states = asyncio.run(describe_topics(settings.kafka, [topic.name for topic in TOPICS]))
@@ -215,7 +215,7 @@ def describe(
     """
     from settings.suggestions import did_you_mean
     from topics.catalogue import TOPICS
-    from topics.kafka.admin import describe_topics
+    from topics.kafka.topic_states import describe_topics
 
     topic = next((topic for topic in TOPICS if topic.name == name), None)
     if topic is None:

@@ -26,8 +26,9 @@ from topics.catalogue import (
     THRESHOLDS_GROUP,
 )
 from topics.epoch import Epoch, read_epoch
-from topics.kafka.admin import TopicsMissing, TopicState, committed_offsets, describe_topics
-from topics.kafka.groups import GroupState, describe_groups
+from topics.kafka.admin import TopicsMissing
+from topics.kafka.groups import GroupState, committed_offsets, describe_groups
+from topics.kafka.topic_states import TopicState, describe_topics
 from topics.kafka.transactions import OpenTransaction, open_transactions
 from topics.used_partitions import UnreadPartitions, unread_partitions, used_partitions
 

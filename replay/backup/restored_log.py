@@ -43,9 +43,9 @@ from topics.catalogue import (
 )
 from topics.control.messages import Purge, control_records
 from topics.epoch import Epoch
-from topics.kafka.admin import describe_topics
 from topics.kafka.groups import describe_groups
 from topics.kafka.reader import read_records, topic_state
+from topics.kafka.topic_states import describe_topics
 
 _GROUPS: Final = (THRESHOLDS_GROUP, EPISODES_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP)
 

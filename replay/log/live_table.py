@@ -18,8 +18,8 @@ from processing.state.rows import (
 )
 from topics.catalogue import CHANGELOG
 from topics.epoch import Epoch
-from topics.kafka.admin import TopicState
 from topics.kafka.reader import read_records, topic_state
+from topics.kafka.topic_states import TopicState
 
 Rows = dict[bytes, bytes]
 

@@ -10,8 +10,8 @@ from aiokafka.errors import KafkaError
 
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EVENTS
-from topics.kafka.admin import describe_topics
 from topics.kafka.reader import LogTruncated
+from topics.kafka.topic_states import describe_topics
 from topics.kafka.transactions import open_transactions
 
 REMEDY: Final = "have its producer commit or abort it; `headstart doctor` prints how to abort it"

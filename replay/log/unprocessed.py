@@ -21,9 +21,10 @@ from sinks.postgres.reading import reading_postgres
 from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.control.messages import Clock, Default, DefaultEvidence, decode_control, is_control
 from topics.epoch import read_minted_epoch
-from topics.kafka.admin import TopicsMissing, TopicState, describe_topics
+from topics.kafka.admin import TopicsMissing
 from topics.kafka.fetch_patch import ISOLATION
 from topics.kafka.reader import read_records
+from topics.kafka.topic_states import TopicState, describe_topics
 
 MOST: Final = 100_000
 """Records to read at most."""

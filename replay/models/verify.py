@@ -24,8 +24,8 @@ from replay.models.comparison import (
 from sinks.redis.models import ServedModel, served_models
 from topics.catalogue import DECISIONS
 from topics.epoch import Epoch
-from topics.kafka.admin import TopicState
 from topics.kafka.reader import read_records, topic_state
+from topics.kafka.topic_states import TopicState
 from topics.models.log import FoundModel, read_states
 
 _CUT: Final = "the log does not have what the stored state was learned from"

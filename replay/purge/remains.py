@@ -24,7 +24,8 @@ from topics.catalogue import (
 )
 from topics.control.purges import subject_name
 from topics.epoch import Epoch, read_epoch
-from topics.kafka.admin import TopicState, describe_topics, topic_settings
+from topics.kafka.admin import topic_settings
+from topics.kafka.topic_states import TopicState, describe_topics
 
 _BROKER_SEGMENT_MS = 7 * 86_400_000
 """Kafka's default: retention deletes whole segments, and only closed ones."""

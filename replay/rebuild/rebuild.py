@@ -35,8 +35,8 @@ from topics.control.log import send_in_order
 from topics.control.messages import LearnerChoice, Rebuild, Staged
 from topics.control.purges import PartitionPurges
 from topics.epoch import Epoch, read_epoch
-from topics.kafka.admin import TopicState
 from topics.kafka.reader import read_records, topic_state
+from topics.kafka.topic_states import TopicState
 
 NEAR: Final = 2_000
 """Records that may be missing when rows are staged: the worker applies them once more."""

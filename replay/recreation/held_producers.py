@@ -14,9 +14,9 @@ from typing import Final
 from headstart.shipping.producer_connection import METADATA_S
 from replay.backup.restored_log import WorkersRun
 from topics.catalogue import DECISIONS, EVENTS
-from topics.kafka.admin import describe_topics
 from topics.kafka.groups import describe_groups
 from topics.kafka.topic_copies import add_partition
+from topics.kafka.topic_states import describe_topics
 
 HOLD_S: Final = METADATA_S + 10.0
 """How long producers get: one that has just asked asks again after `METADATA_S`."""

@@ -49,9 +49,11 @@ from topics.catalogue import (
     THRESHOLDS_GROUP,
 )
 from topics.epoch import Epoch, Recreation, next_number, read_log_state, write_log_state
-from topics.kafka.admin import delete_groups, delete_topics, describe_topics
+from topics.kafka.admin import delete_topics
+from topics.kafka.groups import delete_groups
 from topics.kafka.reader import topic_state
 from topics.kafka.topic_copies import create_copies
+from topics.kafka.topic_states import describe_topics
 
 GROUPS: Final = (THRESHOLDS_GROUP, EPISODES_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP)
 """The consumer groups whose offsets are of the log; they are deleted with it."""

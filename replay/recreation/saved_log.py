@@ -43,9 +43,9 @@ from topics.catalogue import (
     Topic,
 )
 from topics.epoch import Recreation
-from topics.kafka.admin import TopicState
 from topics.kafka.reader import read_records, topic_state
 from topics.kafka.topic_copies import TopicCopy, describe_copies
+from topics.kafka.topic_states import TopicState
 
 RECREATED: Final = (EVENTS, CHANGELOG, THRESHOLDS, DECISIONS, MODELS)
 """The topics whose offsets belong to the log epoch. `headstart.epochs`, which says that the log is

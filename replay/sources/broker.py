@@ -25,9 +25,9 @@ from replay.sources.base import (
 )
 from topics.catalogue import EVENTS
 from topics.epoch import read_epoch
-from topics.kafka.admin import TopicState
 from topics.kafka.fetch_patch import ISOLATION
 from topics.kafka.reader import LogTruncated, read_records, topic_state
+from topics.kafka.topic_states import TopicState
 
 ARCHIVE: Final = "the archive in Postgres may have them (--source archive)"
 

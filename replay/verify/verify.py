@@ -41,8 +41,9 @@ from topics.control.purges import EventSubject, PartitionPurges
 from topics.dead_letters.log import DeadLetterLog
 from topics.dead_letters.messages import DeadLetterFilter
 from topics.epoch import Epoch, read_epoch
-from topics.kafka.admin import TopicsMissing, TopicState
+from topics.kafka.admin import TopicsMissing
 from topics.kafka.reader import topic_state
+from topics.kafka.topic_states import TopicState
 from topics.schema.event_structs import EventFields
 
 REDIS_PATIENCE_S: Final = 5.0

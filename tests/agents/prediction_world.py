@@ -23,7 +23,7 @@ from processing.records.batch import RecordBatch
 from processing.records.dead_letters import DeadLetter
 from topics.catalogue import DECISIONS, MODELS
 from topics.epoch import Epoch
-from topics.kafka.admin import TopicState
+from topics.kafka.topic_states import TopicState
 from topics.models.records import StoredModel, decode_model
 
 TP0 = TP(DECISIONS.name, 0)

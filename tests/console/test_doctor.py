@@ -27,7 +27,8 @@ from headstart.keys import MODES, PUBLISHED, model_key, modes_key
 from processing.worker_report import Report, encode_report
 from sinks.postgres.migrate import migrate, read_migrations
 from topics.catalogue import DEAD_LETTERS, HANDLED, THRESHOLDS, TOPICS
-from topics.kafka.admin import TopicState, admin_client, create_topics
+from topics.kafka.admin import admin_client, create_topics
+from topics.kafka.topic_states import TopicState
 
 HOUR_S = 3600.0
 

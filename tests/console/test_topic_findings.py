@@ -10,7 +10,8 @@ from console.inspection.doctor.broker import check_topics
 from console.inspection.doctor.findings import ERROR, OK, WARNING, Finding
 from topics.catalogue import EVENTS, THRESHOLDS, TOPICS
 from topics.epoch import Epoch
-from topics.kafka.admin import IN_SYNC, TopicState, in_sync
+from topics.kafka.admin import IN_SYNC, in_sync
+from topics.kafka.topic_states import TopicState
 
 EPOCH = Epoch(7, 2)
 

@@ -38,8 +38,8 @@ from topics.catalogue import (
     SPANS_GROUP,
     THRESHOLDS,
 )
-from topics.kafka.admin import TopicState
 from topics.kafka.groups import GroupState
+from topics.kafka.topic_states import TopicState
 from topics.kafka.transactions import LONG_S, OpenTransaction
 
 NAMES = ("episodes", "thresholds", "history", "predictions")

@@ -25,7 +25,7 @@ from processing.worker_report import Report, decode_report
 from tests import patience
 from tests.patience import PATIENCE_S, STALLED
 from tests.secured import environment, of_worker, reading, stack_config
-from topics.kafka.admin import committed_offsets
+from topics.kafka.groups import committed_offsets
 
 Event = dict[str, Any]
 Services = Callable[[str], Addresses]

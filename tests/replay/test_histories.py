@@ -31,7 +31,7 @@ from replay.sources.export_file import FORMAT, ExportHeader, ExportSource, Write
 from replay.sources.files import EventFile, UnknownFile, open_file
 from sinks.postgres.episodes import EpisodeSink, encode_event
 from topics.epoch import Epoch, read_epoch
-from topics.kafka.admin import TopicState
+from topics.kafka.topic_states import TopicState
 
 pytestmark = pytest.mark.integration
 

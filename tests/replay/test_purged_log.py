@@ -30,7 +30,7 @@ from topics.control.log import send_control
 from topics.control.messages import CONTROL_HEADER, Purge
 from topics.control.purges import PartitionPurges, PlacedPurge
 from topics.epoch import Epoch
-from topics.kafka.admin import TopicState
+from topics.kafka.topic_states import TopicState
 
 NOW = time.time_ns() // 1_000_000 - 600_000
 CANARY = "canary-77"

@@ -18,7 +18,7 @@ from replay.models import verify
 from replay.models.comparison import DIFFERENT, EQUAL, UNCHECKED, ModelComparison
 from sinks.redis.models import ServedModel
 from topics.epoch import Epoch
-from topics.kafka.admin import TopicState
+from topics.kafka.topic_states import TopicState
 from topics.models.log import FoundModel
 from topics.models.records import FORMAT, NO_RESET, StoredModel
 from topics.models.resets import reset_record

@@ -24,8 +24,9 @@ from tests.secure.broker import PASSWORD, SESSION_MS, USER, Listeners
 from tests.secure.certificates import Certificates
 from tests.secure.token_endpoint import CLIENT, SECRET, TokenEndpoint
 from topics.catalogue import EVENTS
-from topics.kafka.admin import create_topics, describe_topics
+from topics.kafka.admin import create_topics
 from topics.kafka.reader import read_records
+from topics.kafka.topic_states import describe_topics
 
 Options = Callable[..., dict[str, str]]
 

@@ -19,17 +19,15 @@ from headstart.kafka_producer import start_producer
 from topics.catalogue import Topic
 from topics.kafka.admin import (
     BrokerUnreachable,
-    GroupInUse,
     TopicsMissing,
     admin_client,
-    committed_offsets,
     create_topics,
-    delete_groups,
     delete_topics,
-    describe_topics,
     partition_counts,
 )
+from topics.kafka.groups import GroupInUse, committed_offsets, delete_groups
 from topics.kafka.reader import read_records, topic_state
+from topics.kafka.topic_states import describe_topics
 
 pytestmark = pytest.mark.integration
 

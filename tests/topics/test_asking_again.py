@@ -19,8 +19,8 @@ from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch, read_epoch
 from topics.kafka import asking_again
-from topics.kafka.admin import describe_topics
 from topics.kafka.asking_again import ask_again
+from topics.kafka.topic_states import describe_topics
 
 
 def failing(*errors: Exception) -> Callable[..., None]:

@@ -15,7 +15,8 @@ from headstart.keys import event_key
 from headstart.partitioner import partition_for_key
 from topics.catalogue import MODELS
 from topics.epoch import Epoch
-from topics.kafka.admin import TopicsMissing, TopicState
+from topics.kafka.admin import TopicsMissing
+from topics.kafka.topic_states import TopicState
 from topics.models import log
 from topics.models.records import (
     FORMAT,

@@ -24,10 +24,10 @@ from topics.dead_letters.messages import (
     OutgoingRecord,
     parse_dead_letter,
 )
-from topics.kafka.admin import TopicState
 from topics.kafka.limits import LARGEST_MS
 from topics.kafka.reader import read_records, topic_state
 from topics.kafka.sender import send_all
+from topics.kafka.topic_states import TopicState
 
 _LOG = logging.getLogger("headstart.dead_letters")
 

@@ -1,40 +1,31 @@
-"""Creates, describes and deletes topics and groups; reads offsets."""
+"""Creates and deletes topics; reads their partitions, copies and settings."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.errors import (
-    GroupAuthorizationFailedError,
-    GroupIdNotFound,
     InvalidReplicationFactorError,
     KafkaError,
-    NonEmptyGroup,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     for_code,
 )
-from aiokafka.protocol.admin import DeleteGroupsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
-from headstart.connections.kafka_connections import client_options, new_consumer
+from headstart.connections.kafka_connections import client_options
 from headstart.connections.own_security import own_security
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import TOPICS, Topic
-from topics.kafka import fetch_patch
 from topics.kafka.asking_again import ask_again
 
-FETCH_TIMEOUT_S: Final = 30.0
 _SETTLE_ATTEMPTS: Final = 20
 """How often topics are recreated that a client's request auto-creates meanwhile."""
 _DELETED_S: Final = 30.0
@@ -56,28 +47,6 @@ class TopicsMissing(LookupError):
             f"missing on the broker at {kafka}: {', '.join(sorted(names))}. "
             "Create them with `headstart topics create`"
         )
-
-
-@dataclass(frozen=True)
-class TopicState:
-    """A topic as the broker describes it; offsets by partition.
-
-    `end`: the last stable offset, the exclusive end of readable committed records. `high`: the high
-    watermark, if known; larger than `end` while a transaction is open. `copies`: of the partition
-    that has the fewest; 0: unknown.
-    """
-
-    name: str
-    partitions: int
-    begin: Mapping[int, int]
-    end: Mapping[int, int]
-    high: Mapping[int, int] = field(default_factory=dict)
-    copies: int = 0
-
-    @property
-    def held_back(self) -> dict[int, int]:
-        """Return how many offsets lie behind an open transaction, for partitions that have one."""
-        return {n: high - self.end[n] for n, high in self.high.items() if high > self.end[n]}
 
 
 @asynccontextmanager
@@ -157,7 +126,7 @@ async def partition_counts(kafka: str, names: Iterable[str]) -> dict[str, int]:
     Raises `BrokerUnreachable`, also if the broker's ACLs hide one of them.
     """
     wanted = set(names)
-    copies = await ask_again(kafka, lambda: _visible_copies(kafka, wanted))
+    copies = await ask_again(kafka, lambda: visible_copies(kafka, wanted))
     return {name: len(each) for name, each in copies.items()}
 
 
@@ -201,44 +170,6 @@ async def delete_topics(kafka: str, names: Iterable[str]) -> list[str]:
     return found
 
 
-async def delete_groups(kafka: str, groups: Iterable[str], patience_s: float) -> None:
-    """Delete consumer groups with their offsets and assignments.
-
-    The broker keeps a member that ended until its session times out, and would assign a member of
-    the same name its old partitions again, even if the topic has others by now. So this waits until
-    no member is left. Raises `GroupInUse` after `patience_s` seconds, and `BrokerUnreachable`.
-    """
-    deadline = time.monotonic() + patience_s
-    async with admin_client(kafka) as client:
-        for group in groups:
-            while (error := await _delete_group(client, group)) is not None:
-                if time.monotonic() > deadline:
-                    raise GroupInUse(group) if error is NonEmptyGroup else error(group)
-                await asyncio.sleep(0.5)
-
-
-class GroupInUse(RuntimeError):
-    """A consumer group has members."""
-
-    def __init__(self, group: str) -> None:
-        super().__init__(
-            f"workers of group {group} run: stop them on every host (with `up`: start it with "
-            "--no-workers). No topic was deleted"
-        )
-
-
-async def _delete_group(client: AIOKafkaAdminClient, group: str) -> type[KafkaError] | None:
-    """Ask the group's coordinator to delete it; return the error, None if the group is gone."""
-    try:
-        node = await client.find_coordinator(group)
-    except KafkaError as refusal:  # the coordinator is loading
-        return type(refusal)
-    response = await client._send_request_to_node(node, DeleteGroupsRequest([group]))
-    ((_group, code),) = response.results
-    error: type[KafkaError] = for_code(code)
-    return error if code and error is not GroupIdNotFound else None
-
-
 async def _partition_counts(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
     return {name: len(copies) for name, copies in (await _copies(client, names)).items()}
 
@@ -254,8 +185,11 @@ async def _copies(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str
     }
 
 
-async def _visible_copies(kafka: str, names: AbstractSet[str]) -> dict[str, list[int]]:
-    """Return `_copies`. Raises `BrokerUnreachable`, also if the broker's ACLs hide a topic."""
+async def visible_copies(kafka: str, names: AbstractSet[str]) -> dict[str, list[int]]:
+    """Return how many copies each partition has, by topic that exists.
+
+    Raises `BrokerUnreachable`, also if the broker's ACLs hide a topic.
+    """
     async with admin_client(kafka) as client:
         copies = await _copies(client, names)
         if hidden := await _hidden(client, names - copies.keys()):
@@ -278,51 +212,6 @@ async def _hidden(client: AIOKafkaAdminClient, names: Iterable[str]) -> list[str
     return [each["topic"] for each in described if each["error_code"] == denied]
 
 
-async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicState]:
-    """Return the state of the topics that exist.
-
-    Raises `BrokerUnreachable`, also if the broker's ACLs refuse to read one of them.
-    """
-    wanted = set(names)
-    return await ask_again(kafka, lambda: _describe(kafka, wanted))
-
-
-async def _describe(kafka: str, names: AbstractSet[str]) -> dict[str, TopicState]:
-    copies = await _visible_copies(kafka, names)
-    counts = {name: len(each) for name, each in copies.items()}
-    if not counts:
-        return {}
-    fetch_patch.install()  # `_end_offsets` may have to fetch records
-    consumer = new_consumer(
-        kafka,
-        enable_auto_commit=False,
-        fetch_max_wait_ms=20,
-        isolation_level=fetch_patch.ISOLATION,
-    )
-    try:
-        await consumer.start()
-        tps = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
-        begin = await consumer.beginning_offsets(tps)
-        high = await high_watermarks(consumer, tps)  # before `end`, so that `high` is not too large
-        end = await _end_offsets(consumer, begin)
-        high = {tp: max(at, end[tp]) for tp, at in high.items()}
-        return {
-            name: TopicState(
-                name,
-                count,
-                _by_partition(name, begin),
-                _by_partition(name, end),
-                _by_partition(name, high),
-                min(copies[name]),
-            )
-            for name, count in counts.items()
-        }
-    except TopicAuthorizationFailedError as error:
-        raise BrokerUnreachable(kafka, error) from error
-    finally:
-        await consumer.stop()
-
-
 async def topic_settings(kafka: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the configuration of topics by name. Raises `BrokerUnreachable`."""
     wanted = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
@@ -338,62 +227,3 @@ async def topic_settings(kafka: str, names: Iterable[str]) -> dict[str, dict[str
         for resource in answer.resources
         if resource[0] == 0
     }
-
-
-def _by_partition(name: str, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
-    return {tp.partition: offset for tp, offset in offsets.items() if tp.topic == name}
-
-
-async def high_watermarks(
-    consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Return the high watermarks of partitions, independent of the consumer's isolation level.
-
-    aiokafka uses the level of its fetcher, so nothing may be fetched meanwhile.
-    """
-    fetcher = consumer._fetcher
-    level, fetcher._isolation_level = fetcher._isolation_level, READ_UNCOMMITTED
-    try:
-        found: dict[TopicPartition, int] = await consumer.end_offsets(list(tps))
-    finally:
-        fetcher._isolation_level = level
-    return found
-
-
-async def _end_offsets(
-    consumer: AIOKafkaConsumer, begin: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """Return the last stable offsets of the partitions of `begin`, from fetch responses.
-
-    In a list-offsets response the embedded broker (Tansu 0.6) counts only one record of the last
-    batch.
-    """
-    end: dict[TopicPartition, int] = await consumer.end_offsets(list(begin))
-    filled = [tp for tp in begin if end[tp] > begin[tp]]
-    if filled:
-        consumer.assign(filled)  # once: after a second call aiokafka's fetcher may not stop
-    for tp in filled:
-        consumer.seek(tp, end[tp] - 1)
-    async with asyncio.timeout(FETCH_TIMEOUT_S):
-        while unknown := [tp for tp in filled if consumer.highwater(tp) is None]:
-            await consumer.getmany(*unknown, timeout_ms=200)
-    return {**end, **{tp: max(end[tp], consumer.last_stable_offset(tp) or 0) for tp in filled}}
-
-
-async def committed_offsets(kafka: str, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """Return a group's committed offset by partition, 0 if it has none.
-
-    Raises `BrokerUnreachable` if the broker's ACLs refuse the group.
-    """
-    consumer = new_consumer(kafka, group_id=group, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
-        return {
-            partition: await consumer.committed(TopicPartition(topic, partition)) or 0
-            for partition in range(partitions)
-        }
-    except GroupAuthorizationFailedError as error:
-        raise BrokerUnreachable(kafka, error) from error
-    finally:
-        await consumer.stop()

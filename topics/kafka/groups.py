@@ -1,15 +1,28 @@
-"""Members and assigned partitions of consumer groups, as the broker reports them."""
+"""Members, assigned partitions and offsets of consumer groups, as the broker reports them."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    GroupIdNotFound,
+    KafkaError,
+    NonEmptyGroup,
+    for_code,
+)
+from aiokafka.protocol.admin import DeleteGroupsRequest
 from aiokafka.protocol.group import LeaveGroupRequest
 
+from headstart.connections.kafka_connections import new_consumer
+from headstart.kafka_producer import BrokerUnreachable
 from topics.kafka.admin import admin_client
 
 _SETTLED: Final = "Stable"
@@ -94,3 +107,60 @@ def _state(state: str, members: Iterable[Any]) -> GroupState | None:
             owned.setdefault(topic, set()).update(partitions)
     kept = {topic: frozenset(partitions) for topic, partitions in owned.items()}
     return GroupState(len(assignments), kept)
+
+
+async def committed_offsets(kafka: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    """Return a group's committed offset by partition, 0 if it has none.
+
+    Raises `BrokerUnreachable` if the broker's ACLs refuse the group.
+    """
+    consumer = new_consumer(kafka, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
+        return {
+            partition: await consumer.committed(TopicPartition(topic, partition)) or 0
+            for partition in range(partitions)
+        }
+    except GroupAuthorizationFailedError as error:
+        raise BrokerUnreachable(kafka, error) from error
+    finally:
+        await consumer.stop()
+
+
+async def delete_groups(kafka: str, groups: Iterable[str], patience_s: float) -> None:
+    """Delete consumer groups with their offsets and assignments.
+
+    The broker keeps a member that ended until its session times out, and would assign a member of
+    the same name its old partitions again, even if the topic has others by now. So this waits until
+    no member is left. Raises `GroupInUse` after `patience_s` seconds, and `BrokerUnreachable`.
+    """
+    deadline = time.monotonic() + patience_s
+    async with admin_client(kafka) as client:
+        for group in groups:
+            while (error := await _delete_group(client, group)) is not None:
+                if time.monotonic() > deadline:
+                    raise GroupInUse(group) if error is NonEmptyGroup else error(group)
+                await asyncio.sleep(0.5)
+
+
+class GroupInUse(RuntimeError):
+    """A consumer group has members."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"workers of group {group} run: stop them on every host (with `up`: start it with "
+            "--no-workers). No topic was deleted"
+        )
+
+
+async def _delete_group(client: AIOKafkaAdminClient, group: str) -> type[KafkaError] | None:
+    """Ask the group's coordinator to delete it; return the error, None if the group is gone."""
+    try:
+        node = await client.find_coordinator(group)
+    except KafkaError as refusal:  # the coordinator is loading
+        return type(refusal)
+    response = await client._send_request_to_node(node, DeleteGroupsRequest([group]))
+    ((_group, code),) = response.results
+    error: type[KafkaError] = for_code(code)
+    return error if code and error is not GroupIdNotFound else None

@@ -13,7 +13,8 @@ from headstart.connections.kafka_connections import new_consumer
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EVENTS
 from topics.kafka import fetch_patch
-from topics.kafka.admin import TopicsMissing, TopicState, describe_topics
+from topics.kafka.admin import TopicsMissing
+from topics.kafka.topic_states import TopicState, describe_topics
 
 
 class LogTruncated(LookupError):

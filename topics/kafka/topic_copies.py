@@ -12,8 +12,9 @@ from aiokafka.errors import KafkaError, for_code
 
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import Topic
-from topics.kafka.admin import admin_client, describe_topics, partition_counts
+from topics.kafka.admin import admin_client, partition_counts
 from topics.kafka.asking_again import ask_again
+from topics.kafka.topic_states import describe_topics
 
 _OF_TOPIC: Final = 1
 """Source of a setting that was given to the topic itself, in the broker's answer."""

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from topics.kafka.admin import TopicState
 from topics.kafka.reader import reading
+from topics.kafka.topic_states import TopicState
 
 LONG_S: Final = 30.0
 """Transactions that are open for longer are reported; most take milliseconds."""

@@ -19,15 +19,9 @@ from topics.epoch import (
     PartitionsChanged,
     read_epoch,
 )
-from topics.kafka.admin import (
-    IN_SYNC,
-    TopicsMissing,
-    TopicState,
-    describe_topics,
-    in_sync,
-    topic_settings,
-)
+from topics.kafka.admin import IN_SYNC, TopicsMissing, in_sync, topic_settings
 from topics.kafka.reader import LogTruncated
+from topics.kafka.topic_states import TopicState, describe_topics
 from topics.kafka.transactions import OpenTransaction, long_open, open_transactions
 from topics.used_partitions import HOW, unread_partitions, used_partitions
 
