@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import uuid4
 
 import typer
 
@@ -15,6 +14,7 @@ from cli.support.output import FAILURE, echo, put, show_json
 
 if TYPE_CHECKING:
     from memory.retrieval.client import CaseContext
+    from memory.retrieval.result import Retrieval
 
 
 def context(
@@ -58,14 +58,12 @@ def context(
     _show(found, json=json)
 
 
-def _show_closed(reason: str, *, json: bool) -> None:
-    """Print the JSON of a context without cases for this reason, as the Python API returns."""
+def _show_closed(nothing: Retrieval, *, json: bool) -> None:
+    """Print the JSON of a context that could not be searched, as the Python API returns."""
     from memory.retrieval.client import CaseContext
-    from memory.retrieval.result import Retrieval
 
     if json:
-        nothing = Retrieval(str(uuid4()), (), (reason,))
-        show_json(_fields(CaseContext("", 0, 0, nothing, reason=reason)))
+        show_json(_fields(CaseContext("", 0, 0, nothing, reason=nothing.degraded[0])))
 
 
 def _fields(found: CaseContext) -> dict[str, Any]:

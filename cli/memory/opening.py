@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import typer
 
 if TYPE_CHECKING:
     from memory.embedding.interface import Embedder
     from memory.retrieval.client import Memory
+    from memory.retrieval.result import Retrieval
     from settings import Settings
 
 _TIMEOUT_S: Final = 30.0
@@ -29,17 +31,19 @@ def query_text(given: str) -> str:
 
 @contextmanager
 def opened_memory(
-    settings: Settings, tenant: str, closed: Callable[[str], None]
+    settings: Settings, tenant: str, closed: Callable[[Retrieval], None]
 ) -> Iterator[Memory]:
     """Open the memory of a tenant; searches are not logged.
 
-    `closed`: called with the reason if Postgres cannot be searched, before that error is raised.
+    `closed`: called with an answer without episodes, which has the reason, if Postgres cannot be
+    searched, before that error is raised.
     Within it, a request that makes no sense is wrong usage of the command (`BadParameter`). Raises
     `PostgresUnreachable`, `NotMigrated` and `PermissionMissing`, which a command reports and an
     executor must not.
     """
     from memory.retrieval.client import Memory
     from memory.retrieval.request import InvalidQuery
+    from memory.retrieval.result import Retrieval
     from sinks.connections import PostgresUnreachable
     from sinks.postgres.permissions import PermissionMissing
     from sinks.postgres.reading import NotMigrated
@@ -47,7 +51,7 @@ def opened_memory(
     try:
         asyncio.run(_require_postgres(settings.postgres))
     except (PostgresUnreachable, NotMigrated, PermissionMissing) as error:
-        closed(str(error))
+        closed(Retrieval(str(uuid4()), (), (str(error),)))
         raise
     with Memory(
         settings.postgres,

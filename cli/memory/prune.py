@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -25,30 +25,21 @@ Days = Annotated[
         help="Age up to which events are kept, at least 8 [default: HEADSTART_RETENTION_DAYS].",
     ),
 ]
+
+
+def _kept(what: str, variable: str) -> Any:
+    return typer.Option(min=0, metavar="NUMBER", help=f"{what} [default: {variable}].")
+
+
 KeepEvents = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        metavar="NUMBER",
-        help="Packed events kept of each workflow type [default: HEADSTART_KEEP_EVENTS].",
-    ),
+    int | None, _kept("Packed events kept of each workflow type", "HEADSTART_KEEP_EVENTS")
 ]
 KeepCases = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        metavar="NUMBER",
-        help="Episodes kept of a user and agent [default: HEADSTART_KEEP_CASES].",
-    ),
+    int | None, _kept("Episodes kept of a user and agent", "HEADSTART_KEEP_CASES")
 ]
 KeepUnnamed = Annotated[
     int | None,
-    typer.Option(
-        min=0,
-        metavar="NUMBER",
-        help="Episodes kept of a workflow type of runs without a user [default: "
-        "HEADSTART_KEEP_UNNAMED].",
-    ),
+    _kept("Episodes kept of a workflow type of runs without a user", "HEADSTART_KEEP_UNNAMED"),
 ]
 
 

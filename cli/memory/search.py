@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import uuid4
 
 import orjson
 import typer
@@ -113,12 +112,10 @@ def _object(text: str | None) -> dict[str, Any] | None:
     return value
 
 
-def _show_closed(reason: str, *, json: bool) -> None:
-    """Print the JSON of a search that found nothing for this reason, as the Python API returns."""
-    from memory.retrieval.result import Retrieval
-
+def _show_closed(nothing: Retrieval, *, json: bool) -> None:
+    """Print the JSON of a search that could not be done, as the Python API returns."""
     if json:
-        show_json(Retrieval(str(uuid4()), (), (reason,)).as_json())
+        show_json(nothing.as_json())
 
 
 def _show(found: Retrieval, *, json: bool) -> None:

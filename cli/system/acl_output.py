@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from deploy.access.kafka_acls import kafka_commands, strimzi_users
 from deploy.access.postgres_grants import postgres_statements
 from deploy.access.redis_acls import redis_commands
-from deploy.access.rights import IDENTITIES, Right
+from deploy.access.rights import DEFAULT_USERS, IDENTITIES, Right
 from settings.suggestions import did_you_mean
 
 
@@ -27,7 +27,7 @@ def users_of(given: Iterable[str]) -> dict[str, str]:
 
     Raises `ValueError` for another form, and `LookupError` for an unknown process.
     """
-    users = {identity: f"headstart-{identity}" for identity in IDENTITIES}
+    users = dict(DEFAULT_USERS)
     for each in given:
         process, equals, name = each.partition("=")
         if not equals or not name.isprintable() or not name:

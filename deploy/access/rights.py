@@ -44,6 +44,8 @@ OPERATOR: Final = "operator"
 IDENTITIES: Final = (
     EXECUTOR, "episodes", "thresholds", "history", "predictions", "memory", "spans", OPERATOR,
 )  # fmt: skip
+DEFAULT_USERS: Final = {identity: f"headstart-{identity}" for identity in IDENTITIES}
+"""The user of each process in Kafka and Redis, if no other is named."""
 
 
 class Right(NamedTuple):

@@ -23,7 +23,7 @@ from agents.memory.outbox_watch import OutboxWatch
 from agents.memory.worker import MemoryWorker
 from agents.storage.agent import EPISODES, HISTORY, StorageAgent
 from agents.storage.transactions import SinkSpec
-from processing.records.batch import RecordBatch
+from processing.records.batch import RecordBatch, empty_batch
 from processing.records.dead_letters import DeadLetter
 from sinks.connections import POSTGRES_LOST
 from sinks.postgres.migrate import migrate
@@ -249,7 +249,7 @@ def test_lost_records_are_reported_once_although_nothing_follows_them(
         reading = sink.reading
         reading.begin = LOST  # retention
         async with sink.running():
-            empty = RecordBatch(*reading.tp, LOST, LOST, [], [], [], [])
+            empty = empty_batch(*reading.tp, LOST)
             await sink.agent.accept(reading.tp, 1, empty)  # as the consumer does
             await sink.until(lambda: reading.tp in sink.agent.idle())
             assert sink.agent.idle() == {reading.tp: LOST}

@@ -10,7 +10,7 @@ import pytest
 
 from agents.config import WorkerConfig
 from agents.predictions.owned_models import StoreTuning
-from processing.records.batch import RecordBatch
+from processing.records.batch import empty_batch
 from tests.agents.prediction_world import EPOCH, TP0, Topics, Worker, frames, taught
 from tests.patience import until_in_loop
 from topics.models.records import MARKER_KEY, decode_marker
@@ -29,7 +29,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 async def skip(worker: Worker, begin: int) -> None:
     """What the consumer does where the log begins later than the stored position."""
-    await worker.agent.accept(TP0, 1, RecordBatch(*TP0, begin, begin, [], [], [], []))
+    await worker.agent.accept(TP0, 1, empty_batch(*TP0, begin))
     await until_in_loop(lambda: worker.agent.idle() == {TP0: begin})
 
 

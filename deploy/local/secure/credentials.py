@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from deploy.access.rights import EXECUTOR, IDENTITIES, OPERATOR, rights
+from deploy.access.rights import DEFAULT_USERS, EXECUTOR, OPERATOR, rights
 from deploy.local.config import Addresses
 from deploy.local.errors import StackError
 from deploy.local.ports import HOST
@@ -32,7 +32,7 @@ from deploy.local.secure.private_files import write_private
 from headstart.connections.kafka_security import KafkaSecurity, described_security, variable
 from headstart.connections.own_security import CONFIG
 
-USERS: Final = {name: f"headstart-{name}" for name in IDENTITIES if name != "spans"}
+USERS: Final = {name: user for name, user in DEFAULT_USERS.items() if name != "spans"}
 """The user of each process in Kafka and Redis, as `headstart topics acl` names them."""
 BROKER: Final = "broker"
 """The common name of Kafka's certificate; clients that have it are super users."""
