@@ -19,7 +19,7 @@ from tests.patience import until
 
 SERVICES = ("redis", "postgres", "kafka")
 WORKERS = ("history", "predictions", "memory", "episodes", "thresholds")
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 
 
 def timed(call: Callable[[], object]) -> float:
