@@ -6,17 +6,15 @@ The version before runs from its own tree, with this version's libraries.
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from deploy.system import prepare
 from tests.chaos.chaos import DRAIN_S, QUIET_S, Echo, failures, verified
 from tests.chaos.checker import check
+from tests.chaos.earlier import checkout, compile_kernels
 from tests.chaos.flow import Flow
-from tests.chaos.world import EXECUTORS, PARTITIONS, World, code_of
+from tests.chaos.world import EXECUTORS, PARTITIONS, World
 from topics.catalogue import EVENTS
 from topics.kafka.reader import topic_state
 
@@ -28,6 +26,7 @@ MIXED_S = 5.0
 def run(folder: Path, before: str, events_per_s: float, echo: Echo) -> dict[str, Any]:
     """Replace each process of the version `before`, a commit; return what became of the events."""
     tree, journal = checkout(before, folder / "before"), folder / "journal"
+    compile_kernels(tree)
     with World(folder / "world", before=tree) as world:
         journal.mkdir()
         begin = asyncio.run(topic_state(world.addresses.kafka, EVENTS.name)).end
@@ -52,22 +51,6 @@ def run(folder: Path, before: str, events_per_s: float, echo: Echo) -> dict[str,
         "workers_failed": len(failures(world.messages)),
         "verify": found,
     }
-
-
-def checkout(commit: str, folder: Path) -> Path:
-    """Write the files of a commit to a new folder, and compile their kernels."""
-    folder.mkdir()
-    here = Path(__file__).parent
-    packed = subprocess.run(
-        ["git", "archive", "--format=tar", commit], cwd=here.parents[1], check=True,
-        capture_output=True,
-    )  # fmt: skip
-    subprocess.run(["tar", "-x"], cwd=folder, check=True, input=packed.stdout)
-    subprocess.run(
-        [sys.executable, "-P", "-m", "kernels.loader", "--now"],
-        env={**os.environ, **code_of(folder)}, check=True,
-    )  # fmt: skip
-    return folder
 
 
 def _upgrade(world: World, echo: Echo) -> None:

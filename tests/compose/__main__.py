@@ -16,10 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.earlier import commit_of
 from tests.compose import faults, steps
 from tests.compose.engine import Project, missing
 from tests.compose.goals import FRESH_S, WHOLE_S, Goals
 from tests.compose.load import Load
+from tests.compose.upgrade import upgrade
 
 
 def main() -> int:
@@ -56,13 +58,23 @@ def arguments() -> argparse.Namespace:
         "--whole-s", type=float, default=WHOLE_S,
         help=f"most that all of it may take [default: {WHOLE_S:.0f}]",
     )  # fmt: skip
-    return parser.parse_args()
+    parser.add_argument(
+        "--upgrade-from", metavar="COMMIT", help="only replace the containers of an earlier version"
+    )
+    chosen = parser.parse_args()
+    if chosen.upgrade_from and not (found := commit_of(chosen.upgrade_from)):
+        parser.error(f"there is no commit {chosen.upgrade_from}")
+    elif chosen.upgrade_from:
+        chosen.upgrade_from = found
+    return chosen
 
 
 def measure(
     project: Project, load: Load, folder: Path, chosen: argparse.Namespace, goals: Goals
 ) -> dict[str, Any]:
     """Run every step; return the figures. Raises `AssertionError`."""
+    if before := chosen.upgrade_from:
+        return upgrade(project, load, folder, before, chosen.events_per_s, goals, echo)
     found: dict[str, Any] = {}
 
     def note(name: str, value: Any) -> None:
