@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from psycopg import AsyncConnection
 
 from replay.backup.manifest import BackupFile, Manifest, UnusableBackup
 from replay.backup.packed_files import unpacked_chunks
+from sinks.postgres.index_building import without_indexes
 from sinks.postgres.table_copy import (
     StoredTable,
     add_days,
@@ -19,9 +21,13 @@ from sinks.postgres.table_copy import (
     copy_in,
     delete_later_history,
     lock_empty,
+    set_for_restore,
     set_sequence,
     stored_tables,
 )
+
+INDEXES_AFTER: Final = 50_000
+"""Rows of a table from which on its indexes are built when they are there."""
 
 
 class CannotRestore(RuntimeError):
@@ -50,9 +56,10 @@ class RestoredTables:
         tables = {each.name: each for each in await stored_tables(connection)}
         files = [(self._table_of(file, tables), file) for file in manifest.of_kind("table")]
         async with connection.transaction():
-            await connection.execute("SET LOCAL statement_timeout = 0")
+            await set_for_restore(connection)
             await lock_empty(connection, tables.values())
             await add_days(connection, manifest.days)
+            await set_for_restore(connection)
             for table, file in files:
                 await self._copy(table, file)
             for each in manifest.sequences:
@@ -82,7 +89,11 @@ class RestoredTables:
         if not file.entries:
             return
         begun = time.monotonic()
-        rows = await copy_in(self._connection, table, unpacked_chunks(self._folder, file))
+        indexes: AbstractAsyncContextManager[None] = nullcontext()
+        if file.entries >= INDEXES_AFTER:
+            indexes = without_indexes(self._connection, table.name)
+        async with indexes:
+            rows = await copy_in(self._connection, table, unpacked_chunks(self._folder, file))
         if rows != file.entries:
             raise UnusableBackup(
                 f"{self._folder / file.name}: {rows:,} rows, {file.entries:,} were written"

@@ -110,6 +110,11 @@ async def lock_empty(connection: AsyncConnection[Any], tables: Iterable[StoredTa
             raise NotEmpty(table.name)
 
 
+async def set_for_restore(connection: AsyncConnection[Any]) -> None:
+    """Let a transaction last as long as it takes, and have memory to build indexes with."""
+    await connection.execute(_SQL["restore_settings"])
+
+
 async def event_days(connection: AsyncConnection[Any]) -> list[str]:
     """Return the days with a partition of events, as YYYYMMDD."""
     return [row[0] for row in await _rows(connection, "days")]

@@ -16,6 +16,7 @@ from headstart.events.schema import new_id
 from headstart.kafka_producer import start_producer
 from processing.records.partitioner import partition_for
 from processing.state.rows import CONTEXT, PARTITION_KEY, with_version
+from replay.backup import restored_tables
 from replay.backup.create import BackupSource, SinksBehind, create_backup
 from replay.backup.record_writer import send_saved
 from replay.backup.restore import RestoreTarget, restore_backup
@@ -39,6 +40,10 @@ ROWS = """
     FROM generate_series(1, %s) g
 """
 OTHER_LOG = "UPDATE sink_offsets SET epoch = epoch - 1 WHERE consumer = 'headstart-restore'"
+INDEXES = """
+    SELECT tablename, regexp_replace(indexdef, 'INDEX \\S+ ON', 'ON') FROM pg_indexes
+    WHERE schemaname = 'public' ORDER BY 1, 2
+"""
 DIGEST = "SELECT count(*), sum(hashtextextended(x::text, 0)) FROM episodic_events x"
 
 
@@ -90,6 +95,11 @@ def digest(at: Addresses) -> Any:
         return connection.execute(DIGEST).fetchone()
 
 
+def indexes(at: Addresses) -> list[Any]:
+    with psycopg.connect(at.postgres) as connection:
+        return connection.execute(INDEXES).fetchall()
+
+
 async def log_of(kafka: str) -> list[list[bytes]]:
     found: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     state = await topic_state(kafka, EVENTS.name)
@@ -99,9 +109,10 @@ async def log_of(kafka: str) -> list[list[bytes]]:
 
 
 def test_rows_offsets_and_versions_are_restored(
-    stacks: tuple[Addresses, Addresses], tmp_path: Path
+    stacks: tuple[Addresses, Addresses], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = stacks
+    monkeypatch.setattr(restored_tables, "INDEXES_AFTER", EVENT_ROWS)
     fill(first)
     folder, lines = tmp_path / "backup", list[str]()
     source = BackupSource(first.kafka, first.postgres, "1.0")
@@ -116,6 +127,7 @@ def test_rows_offsets_and_versions_are_restored(
     assert result.again == PARTITIONS * (END - APPLIED - 1)
 
     assert digest(second) == digest(first)
+    assert indexes(second) == indexes(first) != []
     epoch = asyncio.run(read_epoch(second.kafka))
     tables = asyncio.run(read_whole_table(second.kafka, epoch))
     assert sum(len(each.begin) for each in tables.values()) == CONTEXTS + PARTITIONS

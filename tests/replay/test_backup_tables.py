@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import psycopg
@@ -12,6 +13,7 @@ from psycopg import sql
 
 from processing.records.partitioner import partition_for
 from sinks.connections import connect_postgres
+from sinks.postgres.index_building import without_indexes
 from sinks.postgres.migrate import migrate
 from sinks.postgres.table_copy import (
     LEFT_OUT,
@@ -59,6 +61,17 @@ VALUES = {
 }
 STEP = "INSERT INTO threshold_history VALUES (%s, %s, %s, %s, %s, .9, .8, 1, 'hops', now())"
 STEPS = 'SELECT workflow_type, epoch, "offset" FROM threshold_history'
+INDEXES = """
+    SELECT i.indrelid::regclass::text, i.indisvalid,
+        regexp_replace(pg_get_indexdef(i.indexrelid), 'INDEX \\S+ ON', ''), p.inhrelid IS NOT NULL,
+        CASE WHEN p.inhrelid IS NULL THEN i.indexrelid::regclass::text END, c.contype::text,
+        pg_get_constraintdef(c.oid), CASE WHEN p.inhrelid IS NULL THEN c.conname::text END
+    FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid
+        LEFT JOIN pg_inherits p ON p.inhrelid = i.indexrelid
+        LEFT JOIN pg_constraint c ON c.conindid = i.indexrelid
+    WHERE t.relnamespace = 'public'::regnamespace ORDER BY 1, 3
+"""
+"""All indexes and keys; of those of partitions Postgres chooses the names."""
 CHECKED = {"stage": "reuse", "status": "active", "task": "prune", "state": "active"}
 """Of columns that allow certain values only."""
 
@@ -140,6 +153,29 @@ def test_all_rows_and_columns_come_back(migrated: str, other: str) -> None:
         add_row(connection, "memory_audit")  # with an id that no restored row has
     with pytest.raises(NotEmpty, match=r"is not empty: \w+ has rows"):
         asyncio.run(copy(migrated, other))
+
+
+def test_all_indexes_and_keys_are_built_again(migrated: str) -> None:
+    filled(migrated, *everybody())
+
+    async def build() -> tuple[list[Any], list[Any], list[Any]]:
+        async with await connect_postgres(migrated) as connection, connection.transaction():
+
+            async def indexes() -> list[Any]:
+                return await (await connection.execute(INDEXES.encode())).fetchall()
+
+            before = await indexes()
+            async with AsyncExitStack() as dropped:
+                for table in await stored_tables(connection):
+                    await dropped.enter_async_context(without_indexes(connection, table.name))
+                meanwhile = await indexes()
+            return before, meanwhile, await indexes()
+
+    before, meanwhile, after = asyncio.run(build())
+    assert after == before
+    assert {table for table, *_rest in meanwhile} == LEFT_OUT.keys()
+    assert {kind for *_rest, kind, _text, _name in before} >= {None, "p"}
+    assert any(partitioned for _table, _valid, _text, partitioned, *_rest in before)
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -30,6 +30,27 @@ WHERE a.attrelid = to_regclass(%(table)s) AND a.attidentity <> '' AND NOT a.atti
 -- The partition of a day.
 SELECT add_event_partition(%(day)s::date)
 
+-- name: restore_settings
+-- Of the transaction. Creating partitions has limited the wait for locks to two seconds.
+SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '60s', true),
+    set_config('maintenance_work_mem', greatest(
+        pg_size_bytes('256MB'), pg_size_bytes(current_setting('maintenance_work_mem'))
+    ) / 1024 || 'kB', true)
+
+-- name: indexes
+-- How to drop and to build each index of a table, those of keys and constraints among them. On a
+-- partitioned one, also those of its partitions.
+SELECT
+    CASE WHEN c.oid IS NULL THEN format('DROP INDEX %%s', i.indexrelid::regclass)
+        ELSE format('ALTER TABLE %%s DROP CONSTRAINT %%I', i.indrelid::regclass, c.conname) END,
+    CASE WHEN c.oid IS NULL
+        THEN regexp_replace(pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')
+        ELSE format('ALTER TABLE %%s ADD CONSTRAINT %%I %%s', i.indrelid::regclass, c.conname,
+            pg_get_constraintdef(c.oid)) END
+FROM pg_index i
+    LEFT JOIN pg_constraint c ON c.conindid = i.indexrelid AND c.contype IN ('p', 'u', 'x')
+WHERE i.indrelid = to_regclass(%(table)s) ORDER BY i.indexrelid
+
 -- name: lock_restore
 -- One restore at a time.
 SELECT pg_advisory_xact_lock(hashtextextended('headstart restore', 0))
