@@ -20,8 +20,8 @@ from processing.control.rebuild_state import UNDERWAY
 from processing.state.rows import PARTITION_KEY, is_row
 from replay.log.live_table import SETTLED_S, Rows, apply_record, is_settled, live
 from topics.catalogue import CHANGELOG
-from topics.kafka.admin import TopicState
 from topics.kafka.reader import read_records, topic_state
+from topics.kafka.topic_states import TopicState
 
 FILES: Final = 64
 _HEAD: Final = struct.Struct("<ii")
