@@ -6,10 +6,10 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import psycopg
@@ -22,9 +22,11 @@ from redis.exceptions import NoPermissionError
 from deploy.local import StackError, readiness
 from deploy.local.secure.credentials import USERS, Credentials
 from deploy.local.secure.programs import require_programs
+from headstart import AsyncThresholds, Thresholds
 from headstart.connections.kafka_security import UNSECURED
 from headstart.connections.redis_clients import connect
 from headstart.keys import redis_key
+from memory.retrieval.client import Memory
 from tests.patience import PATIENCE_S, until
 from tests.processes import ENVIRONMENT, command_line, command_lines, run_command
 from tests.secure.attempts import Attempts
@@ -32,6 +34,8 @@ from tests.secure.judged_events import judged
 from topics.catalogue import DECISIONS, EVENTS, THRESHOLDS
 
 COUNT: Final = 20
+UNCONFIRMED_S: Final = 3_600.0
+"""How long a reader's answer holds without a query."""
 OF_ANOTHER_BROKER: Final = {
     "HEADSTART_KAFKA_SASL_MECHANISM": "PLAIN",
     "HEADSTART_KAFKA_SASL_USERNAME": "other",
@@ -119,23 +123,25 @@ def test_from_emit_to_thresholds_with_the_login_of_an_executor(
 ) -> None:
     process = running()
     executor, operator = variables(data, "executor"), variables(data, "operator")
-    emitted = run_command(
-        "emit",
-        "-",
-        folder=tmp_path,
-        environment={**executor, "HEADSTART_SPOOL": str(tmp_path / "spool")},
-        stdin="\n".join(json.dumps(judged(tenant)) for _ in range(COUNT)),
-    )
-    assert emitted.returncode == 0, emitted.stderr
+    emitted = emit(executor, tenant, tmp_path, COUNT)
 
     def arrived() -> bool:
         assert process.poll() is None, (data.parent / "output-0").read_text()
         return stored(operator, tenant) == COUNT and learned(executor, tenant) == COUNT
 
     until(arrived, seen=lambda: (stored(operator, tenant), learned(executor, tenant)))
-    verified = run_command("verify", "--json", folder=tmp_path, environment=operator)
+
+    def shown(*command: str) -> subprocess.CompletedProcess[str]:
+        return run_command(*command, folder=tmp_path, environment=operator)
+
+    verified = shown("verify", "--json")
     assert verified.returncode == 0, (verified.stdout, verified.stderr)
-    until(lambda: run_command("status", folder=tmp_path, environment=operator).returncode == 0)
+    until(lambda: shown("status").returncode == 0, seen=lambda: shown("status").stdout)
+    # Without variables commands find the stack, and its operator's login, by its directory.
+    at_data = run_command("verify", "--json", "--data", data, folder=tmp_path)
+    assert at_data.returncode == 0, (at_data.stdout, at_data.stderr)
+    assert json.loads(at_data.stdout)["events"] == json.loads(verified.stdout)["events"] == COUNT
+    require_readers(executor, tenant, lambda: emit(executor, tenant, tmp_path, 1))
     require_refusals(executor)
     require_no_secrets(data, [emitted.stdout, emitted.stderr, verified.stdout, verified.stderr])
     end(process)
@@ -147,10 +153,59 @@ def test_from_emit_to_thresholds_with_the_login_of_an_executor(
     again = running("--no-workers")
     assert Credentials.opened(data).ca.read_bytes() == authority
     assert variables(data, "executor") == executor
-    assert stored(operator, tenant) == COUNT
-    assert learned(executor, tenant) == COUNT
+    assert stored(operator, tenant) == COUNT + 2
+    assert learned(executor, tenant) == COUNT + 2
     assert asyncio.run(may_only_write_events(data, executor["HEADSTART_KAFKA"]))
     end(again)
+
+
+def emit(
+    executor: Variables, tenant: str, folder: Path, count: int
+) -> subprocess.CompletedProcess[str]:
+    """Emit outcomes with the login of an executor."""
+    ended = run_command(
+        "emit",
+        "-",
+        folder=folder,
+        environment={**executor, "HEADSTART_SPOOL": str(folder / "spool")},
+        stdin="\n".join(json.dumps(judged(tenant)) for _ in range(count)),
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+def require_readers(executor: Variables, tenant: str, emit_one: Callable[[], object]) -> None:
+    """Every reader of the client works over TLS with an executor's own login.
+
+    A threshold that changes within `UNCONFIRMED_S` can have come by subscription only.
+    """
+    place = {"workflow_type": "refund", "tenant": tenant}
+    with Thresholds(executor["HEADSTART_REDIS"], timeout_s=5, staleness_s=UNCONFIRMED_S) as reader:
+        assert reader.get(place).outcomes == COUNT
+        assert reader.mode(tenant) == "act"
+        emit_one()
+        until(lambda: reader.get(place).outcomes == COUNT + 1, seen=reader.stats)
+    asyncio.run(require_async_reader(executor["HEADSTART_REDIS"], place, emit_one))
+
+    postgres = executor["HEADSTART_POSTGRES"]
+    assert "sslmode=verify-full" in postgres
+    sought: dict[str, Any] = {"mode": "exact", "context": {}, "workflow_type": "refund"}
+    with Memory(postgres, tenant=tenant, embedders=(), timeout_s=PATIENCE_S) as memory:
+        until(lambda: memory.search(**sought).episodes)
+        found = memory.search(**sought)
+        assert memory.reused(found) == "", "it is logged"
+        assert not memory.search(**{**sought, "tenant": "another"}).episodes
+
+
+async def require_async_reader(
+    redis: str, place: Mapping[str, str], emit_one: Callable[[], object]
+) -> None:
+    async with AsyncThresholds(redis, timeout_s=5, staleness_s=UNCONFIRMED_S) as reader:
+        before = (await reader.get(place)).outcomes
+        await asyncio.to_thread(emit_one)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await reader.get(place)).outcomes == before:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
 
 def require_refusals(executor: Variables) -> None:
