@@ -1,7 +1,7 @@
 """Reads settings from files that variables name, and Kafka's security from bare variables.
 
 `HEADSTART_POSTGRES_FILE` names a file with the value of HEADSTART_POSTGRES: an orchestrator's
-mounted secret.
+mounted secret. Addresses of Postgres and Redis are read there again for each connection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 from headstart.connections.kafka_security import OPTIONS, SECRETS
-from headstart.connections.secret import UnusableSecurity, secret_variable
+from headstart.connections.secret_variables import is_from_file, secret_variable
 
 _PREFIX: Final = "HEADSTART_"
 FROM_FILES: Final = (
@@ -38,11 +38,8 @@ def secret_files(settings: Collection[str]) -> dict[str, str]:
 
 
 def comes_from_file(setting: str, value: str) -> bool:
-    """Return whether a file holds this value: a child process reads it there itself."""
-    try:
-        return secret_files([setting]).get(setting) == value
-    except UnusableSecurity:
-        return False
+    """Return whether this value was read in a file: a child process reads it there itself."""
+    return variable_of(setting).endswith("_FILE") and is_from_file(value)
 
 
 def variable_of(setting: str) -> str:

@@ -25,6 +25,7 @@ from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 
 from headstart.connections.redis_clients import REDIS_ERRORS, connect_async
 from headstart.connections.redis_urls import is_cluster_url
+from headstart.connections.secret_variables import current_address
 from headstart.connections.trouble import Trouble
 from headstart.scrubbing.masking import HIDDEN, masked, needs_encoding, passwords_in
 from headstart.thresholds.reader import redis_address
@@ -171,8 +172,10 @@ def _one_line(reason: BaseException, dsn: str) -> str:
 async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
     """Return an open connection in autocommit mode; transactions are begun explicitly.
 
-    JSON is decoded by orjson. Raises `PostgresUnreachable`.
+    A `dsn` that came from a file is read there again. JSON is decoded by orjson. Raises
+    `PostgresUnreachable`.
     """
+    dsn = current_address(dsn)
     try:
         connection: AsyncConnection[Any] = await AsyncConnection.connect(
             dsn,

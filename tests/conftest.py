@@ -71,7 +71,7 @@ LONGEST = (
     "services_die", "recreation", "fairness", "tune", "backup", "stopping", "verify", "agreement",
     "sentinel", "cluster", "repairing", "postgres_failover", "purge", "topic_erasure",
     "killed_erasing", "added_partitions", "existing", "shared_learning", "recreated_log", "learner",
-    "merging", "interventions", "user_memory",
+    "merging", "interventions", "rotated_logins", "user_memory",
 )  # fmt: skip
 """Modules of tests/integration that take more than 30 s, longest first, as `make test` and
 `make test-apache` print it at their end: a process that begins one last works alone at the end."""

@@ -114,6 +114,18 @@ class Sentinels:
         """End the primary."""
         self._kill(self._primary)
 
+    def run_on_servers(self, *command: str) -> None:
+        """Run a command at the primary and at its replica."""
+        for port in self.servers:
+            with redis.Redis(port=port, password=PASSWORD, socket_timeout=30) as client:
+                client.execute_command(*command)
+
+    def run_on_sentinel(self, *command: str) -> None:
+        """Run a command at each Sentinel."""
+        for port in self._sentinels:
+            with redis.Redis(port=port, password=_OF_SENTINEL, socket_timeout=30) as client:
+                client.execute_command(*command)
+
     def fail_over(self) -> None:
         """Kill the primary, and wait until the Sentinels that run name the other server."""
         self.kill_primary()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 from uuid import uuid4
@@ -16,19 +17,14 @@ import psycopg
 from psycopg import AsyncConnection, errors
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
+from headstart.connections.secret_variables import current_address
 from memory.cases.offered_tools import OfferedTools
 from memory.embedding.interface import Embedder, EmbeddingUnavailable
 from memory.retrieval.attempts import SearchedParts, attempts, too_slow
 from memory.retrieval.embedding import QueryEmbedding, VectorModel
 from memory.retrieval.equal_runs import EqualRuns, equal_runs
 from memory.retrieval.evidence import CaseEvidence, evidence_of, pool_size, stored_policy
-from memory.retrieval.journal import (
-    LoggedStage,
-    Stage,
-    add_stage,
-    read_stages,
-    retrieve_data,
-)
+from memory.retrieval.journal import LoggedStage, Stage, add_stage, read_stages, retrieve_data
 from memory.retrieval.profile_limits import UserProfiles, profile_limits, read_user_profiles
 from memory.retrieval.quiet_logs import quiet_psycopg
 from memory.retrieval.request import MemoryQuery
@@ -106,8 +102,8 @@ class RetrievalService:
         self._model: tuple[VectorModel | None, float] = (None, 0.0)
         self._running: set[asyncio.Task[Any]] = set()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
-            dsn,
-            kwargs=_options(dsn),
+            partial(current_address, dsn),
+            kwargs=partial(_current_options, dsn),
             min_size=1,
             max_size=connections,
             max_waiting=_MOST_WAITING,
@@ -369,10 +365,10 @@ class RetrievalService:
         await connection.rollback()
 
 
-def _options(dsn: str) -> dict[str, Any]:
-    """Return the parameters of connections; of a DSN that cannot be parsed the first one fails."""
+def _current_options(dsn: str) -> dict[str, Any]:
+    """Return the parameters of a connection; with a DSN that cannot be parsed it fails."""
     try:
-        return {**postgres_options(dsn), "application_name": "headstart-memory"}
+        return {**postgres_options(current_address(dsn)), "application_name": "headstart-memory"}
     except psycopg.ProgrammingError:
         return {}
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from headstart.connections.redis_addresses import cluster_address
 from headstart.connections.redis_nodes import SlotMap
-from headstart.connections.redis_options import cluster_address
 from headstart.keys import MODES, PUBLISHED, modes_key, redis_key
 from headstart.thresholds.feeds import node_state
 from headstart.thresholds.modes import Mode

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +12,7 @@ import psycopg
 import pytest
 
 from deploy.system import System
-from headstart import Emitter
+from tests.integration.event_load import Load
 from tests.integration.topic_records import read_whole_topic
 from tests.patience import PATIENCE_S, until
 from tests.secured import stack_config
@@ -35,32 +33,6 @@ WAITING = """
     SELECT count(*) FROM pg_stat_activity
     WHERE application_name = 'headstart' AND wait_event_type = 'Lock'
 """
-
-
-class Load:
-    """Emits events, a few at a time, until it is ended."""
-
-    def __init__(self, kafka: str, new: Callable[[int], Event]) -> None:
-        self._kafka, self._new = kafka, new
-        self.events: list[Event] = []
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with Emitter(self._kafka) as emitter:
-            while not self._done.is_set():
-                for _ in range(5):
-                    self.events.append(self._new(len(self.events)))
-                    emitter.emit(self.events[-1])
-                time.sleep(0.02)
-
-    def end(self) -> list[Event]:
-        """Return all events; they are in the log."""
-        self._done.set()
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
-        return self.events
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from headstart.arguments.checks import InvalidArgument, choice, flag
 from headstart.codecs import Compression, require_codec
 from headstart.connections.own_security import environment_brokers, own_security
 from headstart.connections.properties import security_in
-from headstart.connections.secret import secret_variable
+from headstart.connections.secret_variables import secret_variable
 from headstart.scrubbing.scrubber import Scrubbing, Where
 from headstart.shipping.supervisor import Mode
 from headstart.spool.layout import CLIENT_ID

@@ -1,6 +1,7 @@
 """Makes Redis clients from URLs: of one server, of a cluster, or of the primary of Sentinels.
 
-A client asks the Sentinels whenever it connects, and so finds a new primary. Forms of URLs:
+A client asks the Sentinels whenever it connects, and so finds a new primary. Each connection reads
+its TLS files again, and user and password if the URL came from a file. Forms of URLs:
 `headstart.connections.redis_urls`.
 """
 
@@ -16,6 +17,7 @@ from redis.exceptions import RedisClusterException, RedisError
 from redis.retry import Retry
 
 from headstart.connections.redis_clusters import connect_cluster, connect_cluster_async
+from headstart.connections.redis_logins import FileLogin, with_file_login
 from headstart.connections.redis_options import server_options
 from headstart.connections.redis_sentinels import (
     AsyncSentinelPool,
@@ -23,6 +25,7 @@ from headstart.connections.redis_sentinels import (
     SentinelPool,
     Sentinels,
 )
+from headstart.connections.redis_tls import read_files_again
 from headstart.connections.redis_urls import (
     SENTINEL_URL,
     hosts_in,
@@ -43,8 +46,8 @@ class SentinelAddress(NamedTuple):
     sentinels: list[tuple[str, int]]
     name: str
     options: dict[str, Any]
-    login: dict[str, str]
-    """User and password for the Sentinels."""
+    login: dict[str, Any]
+    """Options that log in at the Sentinels."""
 
     def sentinel_options(self, given: dict[str, Any], retry: Any) -> dict[str, Any]:
         """Return the options of connections to Sentinels: TLS, time limits, and their login.
@@ -59,7 +62,8 @@ class SentinelAddress(NamedTuple):
 
 def sentinel_address(url: str) -> SentinelAddress:
     """Return the parts of a Sentinel URL. Raises `ValueError`, without repeating the URL."""
-    found = SENTINEL_URL.fullmatch(url)
+    address, login = with_file_login(url)
+    found = SENTINEL_URL.fullmatch(address)
     sentinels = hosts_in(found["hosts"], SENTINEL_PORT) if found else None
     if found is None or sentinels is None:
         raise ValueError("not redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE")
@@ -67,7 +71,9 @@ def sentinel_address(url: str) -> SentinelAddress:
     of_sentinels = {
         key.removeprefix("sentinel_"): options.pop(key) for key in _OF_SENTINELS if key in options
     }
-    return SentinelAddress(sentinels, found["name"], options, of_sentinels)
+    if login:
+        of_sentinels = {"credential_provider": FileLogin(url, "sentinel_")}
+    return SentinelAddress(sentinels, found["name"], {**options, **login}, of_sentinels)
 
 
 def connect(url: str, *, single_connection_client: bool = False, **options: Any) -> Any:
@@ -79,7 +85,9 @@ def connect(url: str, *, single_connection_client: bool = False, **options: Any)
     if is_cluster_url(url):
         return connect_cluster(url, **options)
     if not is_sentinel_url(url):
-        return Redis.from_url(url, single_connection_client=single_connection_client, **options)
+        address, login = with_file_login(url)
+        alone = {"single_connection_client": single_connection_client}
+        return Redis.from_url(address, **{**options, **alone, **login})
     pool = _pool(url, options, Sentinels, SentinelPool, Retry(NoBackoff(), 0))
     client = Redis(connection_pool=pool, single_connection_client=single_connection_client)
     client.auto_close_connection_pool = True
@@ -91,9 +99,15 @@ def connect_async(url: str, **options: Any) -> Any:
     if is_cluster_url(url):
         return connect_cluster_async(url, **options)
     if not is_sentinel_url(url):
-        return AsyncRedis.from_url(url, **options)
+        address, login = with_file_login(url)
+        client = AsyncRedis.from_url(address, **{**options, **login})
+        read_files_again(client.connection_pool)
+        return client
     retry = AsyncRetry(NoBackoff(), 0)
-    return AsyncRedis.from_pool(_pool(url, options, AsyncSentinels, AsyncSentinelPool, retry))
+    pool = _pool(url, options, AsyncSentinels, AsyncSentinelPool, retry)
+    for each in (pool, *(client.connection_pool for client in pool.sentinel_manager.sentinels)):
+        read_files_again(each)
+    return AsyncRedis.from_pool(pool)
 
 
 def _pool(url: str, options: dict[str, Any], sentinels: Any, pool: Any, retry: Any) -> Any:

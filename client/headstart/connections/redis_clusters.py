@@ -13,8 +13,9 @@ from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import RedisClusterException
 
+from headstart.connections.redis_addresses import cluster_address
 from headstart.connections.redis_nodes import AsyncNodes, Nodes
-from headstart.connections.redis_options import cluster_address
+from headstart.connections.redis_tls import reading_files_again
 
 _node: Any = ClusterNode  # without type hints in redis-py
 
@@ -45,6 +46,10 @@ class _NamingCluster(AsyncRedisCluster):
         self._asked = (url, options)
         nodes = [AsyncClusterNode(host, port) for host, port in at.nodes]
         super().__init__(startup_nodes=nodes, **{**options, **at.options})
+        kind = reading_files_again(self.connection_kwargs["connection_class"])
+        self.connection_kwargs["connection_class"] = kind  # of nodes that are found later
+        for node in self.nodes_manager.startup_nodes.values():
+            node.connection_class = kind
 
     async def initialize(self, *args: Any, **more: Any) -> AsyncRedisCluster:
         """Ask for the masters if they are not known, as redis-py does."""

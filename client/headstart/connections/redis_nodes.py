@@ -17,8 +17,9 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, ClusterDownError, ClusterError, MovedError
 
+from headstart.connections.redis_addresses import cluster_address
 from headstart.connections.redis_failures import NoServerAnswers
-from headstart.connections.redis_options import cluster_address
+from headstart.connections.redis_tls import read_files_again
 
 Address = tuple[str, int]
 """Host and port of a node."""
@@ -128,9 +129,11 @@ class _Nodes:
         """Return the client of one node."""
         client = self._clients.get(address)
         if client is None:
-            host, port = address
-            client = self._clients[address] = self._kind(host=host, port=port, **self._options)
+            client = self._clients[address] = self._new_client(*address)
         return client
+
+    def _new_client(self, host: str, port: int) -> Any:
+        return self._kind(host=host, port=port, **self._options)
 
     def _gone(self) -> list[Any]:
         """Return the clients of nodes that the cluster no longer has, and forget them."""
@@ -219,6 +222,11 @@ class AsyncNodes(_Nodes):
     """Clients for the tasks of one event loop. Connect on the first command."""
 
     _kind = AsyncRedis
+
+    def _new_client(self, host: str, port: int) -> Any:
+        client = super()._new_client(host, port)
+        read_files_again(client.connection_pool)
+        return client
 
     async def answers(self, commands: Sequence[Command]) -> list[Any]:
         """Return the response to each command, or the error in its place.

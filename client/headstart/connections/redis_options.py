@@ -1,32 +1,22 @@
-"""The parts of Redis URLs that name several hosts, and the options of their connections."""
+"""The options of connections in Redis URLs."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from redis.connection import parse_url
 
-from headstart.connections.redis_urls import CLUSTER_URL, hosts_in
+from headstart.connections.redis_urls import CLUSTER_URL, SENTINEL_URL
 
-NODE_PORT: Final = 6379
 _parse: Any = parse_url  # without type hints in redis-py
 
 
-class ClusterAddress(NamedTuple):
-    """The parts of a cluster's URL. `options`: of connections to nodes, as redis-py takes them."""
-
-    nodes: list[tuple[str, int]]
-    options: dict[str, Any]
-
-
-def cluster_address(url: str) -> ClusterAddress:
-    """Return the parts of a cluster's URL. Raises `ValueError`, without repeating the URL."""
-    found = CLUSTER_URL.fullmatch(url)
-    nodes = hosts_in(found["hosts"], NODE_PORT) if found else None
-    if found is None or nodes is None:
-        raise ValueError("not redis+cluster://HOST:PORT,HOST:PORT")
-    return ClusterAddress(nodes, server_options(found))
+def url_options(url: str) -> dict[str, Any]:
+    """Return the options of a URL of any form. Raises `ValueError` if it cannot be parsed."""
+    found = SENTINEL_URL.fullmatch(url) or CLUSTER_URL.fullmatch(url)
+    options: dict[str, Any] = _parse(url) if found is None else server_options(found)
+    return options
 
 
 def server_options(found: re.Match[str], database: str = "") -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headstart.arguments.checks import InvalidArgument
-from headstart.scrubbing.masking import remember_passwords, remember_secret
+from headstart.scrubbing.masking import remember_secret
 
 
 class UnusableSecurity(InvalidArgument):
@@ -50,24 +49,6 @@ class Secret:
 
             return secret_in(Path(self.file), self.key)
         return read_secret_file(Path(self.file))
-
-
-def secret_variable(name: str) -> str | None:
-    """Return the variable `name`, else the content of the file that `name`_FILE names.
-
-    None if neither is set. It is masked from then on. Raises `UnusableSecurity`.
-    """
-    found = os.environ.get(name)
-    if not found:
-        path = os.environ.get(f"{name}_FILE")
-        if not path:
-            return None
-        found = read_secret_file(Path(path))
-    if "://" in found:  # of an address only the password is secret
-        remember_passwords(found)
-    else:
-        remember_secret(found)
-    return found
 
 
 def read_secret_file(path: Path) -> str:

@@ -21,8 +21,8 @@ from headstart.arguments import checks
 from headstart.arguments.checks import InvalidArgument, function, identifier, number, refuse_unknown
 from headstart.arguments.names import misnamed, refuse_nested
 from headstart.arguments.options import names_in
+from headstart.connections.redis_addresses import cluster_address
 from headstart.connections.redis_nodes import SlotMap
-from headstart.connections.redis_options import cluster_address
 from headstart.connections.redis_urls import (
     SCHEMES,
     cluster_servers,

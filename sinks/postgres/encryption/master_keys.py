@@ -17,7 +17,8 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from headstart.connections.secret import UnusableSecurity, secret_variable
+from headstart.connections.secret import UnusableSecurity
+from headstart.connections.secret_variables import secret_variable
 from headstart.scrubbing.masking import remember_secret
 
 VARIABLE: Final = "HEADSTART_ENCRYPTION_KEY"
