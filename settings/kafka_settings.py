@@ -23,6 +23,9 @@ class KafkaSettings(BaseSettings):
         "", description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
     )
     kafka_sasl_username: str = Field("", description="user of the Kafka login")
+    kafka_sasl_username_file: str = Field(
+        "", description="file with that user, read again for each connection"
+    )
     kafka_sasl_password: SecretStr = Field(SecretStr(""), description="its password")
     kafka_sasl_password_file: str = Field(
         "", description="file with that password, read again for each connection"

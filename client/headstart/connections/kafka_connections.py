@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import aiokafka.client
 import aiokafka.conn
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
 from headstart.connections.kafka_security import MSK_IAM, OAUTH, KafkaSecurity
 from headstart.connections.own_security import own_security
-from headstart.connections.secret import Secret, UnusableSecurity
+from headstart.connections.secret import UnusableSecurity
 from headstart.connections.tls import ReloadingContext
 
 
@@ -42,14 +42,23 @@ _failed: dict[tuple[str, int], FailedConnection] = {}
 
 
 class _ReadAgain(str):
-    """A password whose file is read again for each connection; as a string it is empty."""
+    """A password; user and password are read again for each connection. As a string it is empty."""
 
-    secret: Secret
+    security: KafkaSecurity
 
-    def __new__(cls, secret: Secret) -> _ReadAgain:
+    def __new__(cls, security: KafkaSecurity) -> _ReadAgain:
         found = super().__new__(cls, "")
-        found.secret = secret
+        found.security = security
         return found
+
+    def login(self) -> dict[str, str]:
+        """Return user and password as aiokafka takes them. Raises `KafkaConnectionError`."""
+        now = self.security.current()
+        try:
+            password = now.password.read()
+        except UnusableSecurity as error:  # a file that is being replaced: try again
+            raise KafkaConnectionError(str(error)) from None
+        return {"sasl_plain_username": now.username, "sasl_plain_password": password}
 
 
 def client_options(security: KafkaSecurity | None = None) -> dict[str, Any]:
@@ -58,7 +67,7 @@ def client_options(security: KafkaSecurity | None = None) -> dict[str, Any]:
     `security`: default: the process's own. Raises `UnusableSecurity`.
     """
     _install()
-    security = own_security() if security is None else security
+    security = (own_security() if security is None else security).current()
     if not (security.uses_tls or security.uses_login):
         return {}
     options: dict[str, Any] = {"security_protocol": security.protocol}
@@ -72,7 +81,7 @@ def client_options(security: KafkaSecurity | None = None) -> dict[str, Any]:
         options |= {
             "sasl_mechanism": security.mechanism,
             "sasl_plain_username": security.username,
-            "sasl_plain_password": _ReadAgain(security.password),
+            "sasl_plain_password": _ReadAgain(security),
         }
     return options
 
@@ -130,9 +139,11 @@ async def _connect(host: str, port: int, **options: Any) -> Any:
     password = options.get("sasl_plain_password")
     try:
         if isinstance(password, _ReadAgain):
-            options["sasl_plain_password"] = _current(password.secret)
+            options |= password.login()
         found = await _create_conn(host, port, **options)
     except BaseException as error:
+        if isinstance(error, SaslAuthenticationFailed):
+            _forget_token(options.get("sasl_oauth_token_provider"))
         _failed[host, port] = FailedConnection(
             error.with_traceback(None),
             options.get("security_protocol") or "PLAINTEXT",
@@ -144,11 +155,10 @@ async def _connect(host: str, port: int, **options: Any) -> Any:
     return found
 
 
-def _current(secret: Secret) -> str:
-    try:
-        return secret.read()
-    except UnusableSecurity as error:  # a file that is being replaced: try again
-        raise KafkaConnectionError(str(error)) from None
+def _forget_token(provider: Any) -> None:
+    """Have the next connection use a new token: the broker may have refused this one."""
+    if provider is not None:
+        provider.forget()
 
 
 def _certificate(context: Any) -> str:

@@ -88,7 +88,7 @@ def _names(arguments: object) -> set[str]:
 
 def _user() -> str:
     try:
-        security = own_security()
+        security = own_security().current()
     except UnusableSecurity:
         return "this client"
     if security.uses_login:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
-from headstart.connections.secret import Secret, UnusableSecurity
+from headstart.connections.secret import Secret, UnusableSecurity, read_secret_file
+
+log = logging.getLogger("headstart")
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -16,15 +20,20 @@ MSK_IAM: Final = "AWS_MSK_IAM"
 """OAUTHBEARER to brokers, with tokens signed by AWS credentials; named as in the Java client."""
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTH, MSK_IAM)
 SECRETS: Final = ("sasl_password", "ssl_key_password", "oauth_client_secret")
-"""Options that are secrets; each has another that names its file, with `_file` appended."""
+"""Options that are secrets."""
+IN_FILES: Final = ("sasl_username", *SECRETS)
+"""Options that have another one, with `_file` appended, which names a file with their value."""
 _FILES: Final = ("ssl_ca", "ssl_cert", "ssl_key")
 OPTIONS: Final = (
     "security_protocol", "sasl_mechanism", "sasl_username", *_FILES, "ssl_check_hostname",
     "oauth_token_url", "oauth_client_id", "oauth_scope", "aws_region",
-    *(name for secret in SECRETS for name in (secret, f"{secret}_file")),
+    *SECRETS, *(f"{name}_file" for name in IN_FILES),
 )  # fmt: skip
 """Names of all options. Their variables are HEADSTART_KAFKA_ and the name in capitals."""
 PREFIX: Final = "HEADSTART_KAFKA_"
+
+
+_OF_LOGINS: Final = {"sasl_mechanism", "sasl_username", "sasl_username_file", "oauth_token_url"}
 
 
 def variable(option: str) -> str:
@@ -58,6 +67,23 @@ class KafkaSecurity:
     aws_region: str = ""
     """The region of an MSK cluster, for AWS_MSK_IAM."""
     profile: str = ""
+    again: Callable[[], KafkaSecurity] | None = field(default=None, repr=False, compare=False)
+    """Reads the description again where it came from; None: it is from no file."""
+
+    def current(self) -> KafkaSecurity:
+        """Return the description as its files give it now.
+
+        While they cannot be used, the last one that could be stays in use, with a warning.
+        """
+        if self.again is None:
+            return self
+        try:
+            found = self.again()
+        except UnusableSecurity as error:
+            log.warning("what it held before stays in use: %s", error)
+            return _last.get(self, self)
+        _last[self] = found
+        return found
 
     @property
     def uses_tls(self) -> bool:
@@ -71,6 +97,8 @@ class KafkaSecurity:
 
 
 UNSECURED: Final = KafkaSecurity()
+_last: dict[KafkaSecurity, KafkaSecurity] = {}
+"""What each description was when its files were last usable."""
 
 
 def described_security(
@@ -92,7 +120,7 @@ def described_security(
     security = KafkaSecurity(
         protocol,
         mechanism,
-        given.get("sasl_username", ""),
+        _username(given),
         found.get("sasl_password", Secret()),
         files["ssl_ca"],
         files["ssl_cert"],
@@ -114,7 +142,7 @@ def _protocol(given: Mapping[str, str]) -> str:
     named = given.get("security_protocol", "").upper()
     if named:
         return _choice("security_protocol", named, PROTOCOLS)
-    if "sasl_mechanism" in given or "sasl_username" in given or "oauth_token_url" in given:
+    if given.keys() & _OF_LOGINS:
         return "SASL_SSL"
     return "SSL" if "ssl_ca" in given or "ssl_cert" in given else PLAINTEXT
 
@@ -159,8 +187,15 @@ def _secrets(given: Mapping[str, str]) -> dict[str, Secret]:
     return found
 
 
+def _username(given: Mapping[str, str]) -> str:
+    """Return the user; a value is preferred to a file. Raises `UnusableSecurity`."""
+    if path := given.get("sasl_username_file"):
+        return given.get("sasl_username") or read_secret_file(Path(path))
+    return given.get("sasl_username", "")
+
+
 def _profile(protocol: str, mechanism: str, given: Mapping[str, str]) -> str:
-    names = ("sasl_username", "oauth_client_id", "ssl_cert", "aws_region")
+    names = ("sasl_username", "sasl_username_file", "oauth_client_id", "ssl_cert", "aws_region")
     who = next((given[name] for name in names if name in given), "")
     return "environment:" + ":".join(part for part in (protocol, mechanism, who) if part)
 
@@ -182,7 +217,7 @@ def _require_complete(security: KafkaSecurity) -> None:
         needed["ssl_cert"] = security.cert
     for option, value in needed.items():
         if not value:
-            also = f" (or {variable(option)}_FILE)" if option in SECRETS else ""
+            also = f" (or {variable(option)}_FILE)" if option in IN_FILES else ""
             why = security.mechanism or "ssl_key"
             raise UnusableSecurity(f"{variable(option)}{also} is missing: {why} needs it")
     if security.token_url and not security.token_url.startswith(("https://", "http://")):

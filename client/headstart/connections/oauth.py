@@ -16,13 +16,15 @@ from typing import Any, Final, NamedTuple
 from aiokafka.abc import AbstractTokenProvider
 
 from headstart.connections.kafka_connections import NoToken
-from headstart.connections.kafka_security import KafkaSecurity
+from headstart.connections.kafka_security import KafkaSecurity, variable
 from headstart.connections.secret import UnusableSecurity
 from headstart.connections.tls import loaded_context
 
 _TIMEOUT_S: Final = 10.0
 _SPARE_S: Final = 30.0
 """A token that expires within this is replaced."""
+_SERVER_ERRORS: Final = 500
+"""The lowest status of HTTP that says that the endpoint has failed, not the request."""
 
 
 class Token(NamedTuple):
@@ -46,9 +48,13 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     async def token(self) -> str:
         """Return a token. Raises `NoToken`."""
         if time.monotonic() >= self._until:
-            self._token, lifetime_s = await asyncio.to_thread(self._fetch, self._security)
+            self._token, lifetime_s = await asyncio.to_thread(self._fetch, self._security.current())
             self._until = time.monotonic() + max(0.0, min(lifetime_s - _SPARE_S, lifetime_s * 0.8))
         return self._token
+
+    def forget(self) -> None:
+        """Have the next connection fetch a token."""
+        self._until = 0.0
 
 
 def fetch_by_credentials(security: KafkaSecurity) -> Token:
@@ -60,7 +66,9 @@ def fetch_by_credentials(security: KafkaSecurity) -> Token:
         answer = _ask(security)
         return Token(str(answer["access_token"]), float(answer.get("expires_in", 60)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NoToken(_reason(security, error), "correct HEADSTART_KAFKA_OAUTH_...") from None
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it holds the connection
+        raise NoToken(_reason(security, error), _remedy(error)) from None
 
 
 def _ask(security: KafkaSecurity) -> dict[str, Any]:
@@ -89,6 +97,15 @@ def _context(security: KafkaSecurity) -> ssl.SSLContext | None:
         loaded_context(security)  # names an unusable file
         context.load_verify_locations(security.ca)
     return context
+
+
+def _remedy(error: Exception) -> str:
+    url, login = (variable(f"oauth_{each}") for each in ("token_url", "client_id"))
+    if isinstance(error, urllib.error.HTTPError) and error.code < _SERVER_ERRORS:
+        return f"correct {login}, {variable('oauth_client_secret')} or {url}"
+    if isinstance(error, UnusableSecurity):
+        return "correct this setting"
+    return f"it is tried again; start the endpoint, or correct {url}"
 
 
 def _reason(security: KafkaSecurity, error: Exception) -> str:

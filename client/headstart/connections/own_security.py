@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from headstart.connections.kafka_security import (
+    IN_FILES,
     OPTIONS,
     PREFIX,
-    SECRETS,
     UNSECURED,
     KafkaSecurity,
     described_security,
@@ -21,7 +23,9 @@ from headstart.connections.secret import Secret, UnusableSecurity
 
 CONFIG: Final = "HEADSTART_KAFKA_CONFIG"
 """Variable that names a `client.properties`."""
-_PATHS: Final = ("ssl_ca", "ssl_cert", "ssl_key", *(f"{name}_file" for name in SECRETS))
+_PATHS: Final = ("ssl_ca", "ssl_cert", "ssl_key", *(f"{name}_file" for name in IN_FILES))
+_READ_AGAIN: Final = {"sasl_username_file"}
+"""Files that are read for a description; the others are read by those who use it."""
 _BARE: Final = PREFIX.removeprefix("HEADSTART_")
 
 _own: KafkaSecurity | None = None
@@ -52,15 +56,28 @@ def combined_security(config: str, options: Mapping[str, str]) -> KafkaSecurity:
 
     `config`: its path, may be empty. Raises `UnusableSecurity`.
     """
-    options = {name: value for name, value in options.items() if value}
+    config = os.path.abspath(config) if config else ""
+    options = {
+        name: os.path.abspath(value) if name in _PATHS else value
+        for name, value in options.items()
+        if value
+    }
+    if config and not options:
+        return security_in(Path(config))
+    found = _combined(config, options)
+    if config or options.keys() & _READ_AGAIN:
+        return replace(found, again=partial(combined_security, config, options))
+    return found
+
+
+def _combined(config: str, options: Mapping[str, str]) -> KafkaSecurity:
     if not config:
         return described_security(options)
-    if not options:
-        return security_in(Path(config))
     filed, secrets = options_in(Path(config))
-    given = {name for name in SECRETS if name in options or f"{name}_file" in options}
+    given = {name for name in IN_FILES if name in options or f"{name}_file" in options}
     kept: dict[str, Secret] = {name: each for name, each in secrets.items() if name not in given}
-    return described_security({**filed, **options}, kept)
+    other = {name: value for name, value in filed.items() if name not in given}
+    return described_security({**other, **options}, kept)
 
 
 def environment_options() -> dict[str, str]:
@@ -68,7 +85,7 @@ def environment_options() -> dict[str, str]:
     found: dict[str, str] = {}
     for prefix in (_BARE, PREFIX):
         given = {name: os.environ.get(f"{prefix}{name.upper()}", "") for name in OPTIONS}
-        for name in SECRETS:
+        for name in IN_FILES:
             if given[name] or given[f"{name}_file"]:
                 found.pop(name, None)
                 found.pop(f"{name}_file", None)

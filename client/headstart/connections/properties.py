@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -91,7 +93,8 @@ def security_in(path: Path) -> KafkaSecurity:
     """
     path = path.absolute()
     options, secrets = options_in(path)
-    return described_security(options, secrets, str(path))
+    found = described_security(options, secrets, str(path))
+    return replace(found, again=partial(security_in, path))
 
 
 def options_in(path: Path) -> tuple[dict[str, str], dict[str, Secret]]:

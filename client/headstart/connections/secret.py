@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headstart.arguments.checks import InvalidArgument
 from headstart.scrubbing.masking import remember_secret
+
+log = logging.getLogger("headstart")
 
 
 class UnusableSecurity(InvalidArgument):
@@ -37,9 +40,20 @@ class Secret:
     def read(self) -> str:
         """Return the secret; log lines and messages mask what was read from a file from then on.
 
-        Raises `UnusableSecurity`.
+        While its file cannot be used, what this process read there before is returned, with a
+        warning; if it never did, that raises `UnusableSecurity`.
         """
-        found = self._from_file() if self.file else self.value
+        if not self.file:
+            remember_secret(self.value)
+            return self.value
+        try:
+            found = self._from_file()
+        except UnusableSecurity as error:
+            if self not in _last:
+                raise
+            log.warning("what it held before stays in use: %s", error)
+            return _last[self]
+        _last[self] = found
         remember_secret(found)
         return found
 
@@ -49,6 +63,10 @@ class Secret:
 
             return secret_in(Path(self.file), self.key)
         return read_secret_file(Path(self.file))
+
+
+_last: dict[Secret, str] = {}
+"""What each secret's file held when it was last usable."""
 
 
 def read_secret_file(path: Path) -> str:
