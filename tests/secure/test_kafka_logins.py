@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import orjson
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
@@ -18,15 +17,11 @@ from headstart.connections.kafka_connections import client_options, new_consumer
 from headstart.connections.kafka_security import KafkaSecurity, described_security
 from headstart.connections.own_security import use_security
 from headstart.connections.properties import security_in
-from headstart.emitting.emitter import Emitter
 from headstart.kafka_producer import BrokerUnreachable, require_broker, start_producer
-from tests.secure.broker import PASSWORD, SESSION_MS, USER, Listeners
+from tests.secure.broker import PASSWORD, USER, Listeners
 from tests.secure.certificates import Certificates
-from tests.secure.token_endpoint import CLIENT, SECRET, TokenEndpoint
 from topics.catalogue import EVENTS
 from topics.kafka.admin import create_topics
-from topics.kafka.reader import read_records
-from topics.kafka.topic_states import describe_topics
 
 Options = Callable[..., dict[str, str]]
 
@@ -227,53 +222,3 @@ def test_a_replaced_password_and_certificate_are_used_by_the_next_connection(
         await client.close()
 
     asyncio.run(renew())
-
-
-def test_an_expiring_token_loses_nothing(
-    listeners: Listeners, certificates: Certificates, tmp_path: Path
-) -> None:
-    """The broker ends every connection after some seconds; each event is sent exactly once."""
-    endpoint = TokenEndpoint(certificates, lifetime_s=60.0)
-    config = tmp_path / "client.properties"
-    config.write_text(
-        f"security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
-        f"sasl.oauthbearer.token.endpoint.url={endpoint.url}\n"
-        f"sasl.oauthbearer.client.id={CLIENT}\nsasl.oauthbearer.client.secret={SECRET}\n"
-        f"ssl.ca.location={certificates.pem('ca')}\n"
-    )
-    try:
-        use_security(security_in(config))
-        asyncio.run(create_topics(listeners.oauth, 4, topics=[EVENTS]))
-        before = asyncio.run(ends(listeners.oauth))
-        emitter = Emitter(
-            listeners.oauth, spool=tmp_path / "spool", shipper="thread", kafka_config=config
-        )
-        with emitter:
-            for number in range(40):
-                emitter.emit(
-                    event_type="task_complete", workflow_type="refund", workflow_id=f"w{number}"
-                )
-                emitter.flush(60)
-                threading.Event().wait(3 * SESSION_MS / 1000 / 40)
-            spooled = [path.read_text() for path in (tmp_path / "spool").rglob("spool.json")]
-        assert spooled
-        assert all(str(config) in each and SECRET not in each for each in spooled)
-        assert asyncio.run(events_after(listeners.oauth, before)) == 40
-        assert endpoint.issued >= 1
-    finally:
-        endpoint.close()
-
-
-async def ends(kafka: str) -> dict[int, int]:
-    return dict((await describe_topics(kafka, [EVENTS.name]))[EVENTS.name].end)
-
-
-async def events_after(kafka: str, begin: dict[int, int]) -> int:
-    """Count them by their origin: one whose acknowledgement was lost is sent again."""
-    found: set[str] = set()
-    async for record in read_records(kafka, EVENTS.name, begin, await ends(kafka)):
-        events = orjson.loads(record.value)
-        found |= {
-            str(each["origin"]) for each in (events if isinstance(events, list) else [events])
-        }
-    return len(found)
