@@ -7,6 +7,7 @@ with `Consumer.done`. It is committed as a hint; the rows hold the offset that c
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from aiokafka.errors import ConsumerStoppedError
 from faust.serializers.schemas import Schema
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, server_list
 from faust.transport.drivers.aiokafka import Consumer as StockConsumer
+from faust.transport.drivers.aiokafka import Producer as StockProducer
 from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
@@ -23,6 +25,7 @@ from agents.consumer.fetch_loop import fetched_records
 from agents.fatal import exit_fatally
 from processing.records.batch import RecordBatch, empty_batch
 from topics.kafka import fetch_patch
+from topics.kafka.asking_again import ask_again
 from topics.kafka.topic_states import describe_topics
 
 FETCH_WAIT_MS: Final = 25
@@ -36,6 +39,18 @@ tenth of a core in a threshold worker, and as much in the embedded broker."""
 EXTRA_FETCH_BYTES: Final = 4_000_000
 """Of one fetch response, besides the maximum of one partition. aiokafka copies it twice, so its
 default of 50 MB takes 150 MB in a backlog, and gains nothing."""
+
+
+def start_patiently(client: Any, transport: Any) -> None:
+    """Have a client of aiokafka ask again for a while if no broker can be used when it starts.
+
+    Faust would end the process, and its logins may just be being replaced.
+    """
+    client.bootstrap = partial(ask_again, _brokers(transport), client.bootstrap)
+
+
+def _brokers(transport: Any) -> str:
+    return ",".join(server_list(transport.url, transport.default_port))
 
 
 Fetch = list[tuple[TP, RecordBatch]]
@@ -73,6 +88,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         socket_reader.install()
         fetch_patch.install()
         consumer = super()._create_worker_consumer(transport)
+        start_patiently(consumer._client, transport)
         if self._assignor is not self.app.assignor:  # an app without tables
             assignor = EpochRoundRobin(self.app.used_partitions)
             consumer._partition_assignment_strategy = [assignor]
@@ -103,8 +119,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
 
         Of a changelog, its beginning: recovery is not Faust's, so it must find nothing to restore.
         """
-        kafka = ",".join(server_list(self.transport.url, self.transport.default_port))
-        states = await describe_topics(kafka, {tp.topic for tp in partitions})
+        states = await describe_topics(_brokers(self.transport), {tp.topic for tp in partitions})
         return {
             tp: (states[tp.topic].end if self._is_source(tp) else states[tp.topic].begin)[
                 tp.partition
@@ -317,10 +332,19 @@ class Consumer(StockConsumer):  # type: ignore[misc]
             await self.seek_wait(positions)
 
 
-class Transport(StockTransport):  # type: ignore[misc]
-    """Faust's aiokafka transport with this consumer."""
+class Producer(StockProducer):  # type: ignore[misc]
+    """Faust's producer; no agent uses it, and Faust starts it."""
 
-    Consumer = Consumer
+    def _new_producer(self) -> Any:
+        producer = super()._new_producer()
+        start_patiently(producer.client, self.transport)
+        return producer
+
+
+class Transport(StockTransport):  # type: ignore[misc]
+    """Faust's aiokafka transport with these clients."""
+
+    Consumer, Producer = Consumer, Producer
 
 
 class RecordBatchSchema(Schema):  # type: ignore[misc]

@@ -13,14 +13,15 @@ HOST = "127.0.0.1"
 class Proxy:
     """Forwards one port to another, in a thread, until it is closed."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, at: int = 0) -> None:
+        """`at`: the port to listen at; 0: any."""
         self._to = port
         self._writers: set[asyncio.StreamWriter] = set()
         self._answering = asyncio.Event()
         self._answering.set()
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server = self._loop.run_until_complete(
-            asyncio.start_server(self._forward, HOST, 0)
+            asyncio.start_server(self._forward, HOST, at)
         )
         self.port: int = self._server.sockets[0].getsockname()[1]
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

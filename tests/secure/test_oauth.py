@@ -24,7 +24,8 @@ from tests.secure.broker import Listeners
 from tests.secure.certificates import Certificates
 from tests.secure.token_endpoint import CLIENT, SECRET, TokenEndpoint
 from topics.catalogue import EVENTS
-from topics.kafka.admin import create_topics, describe_topics
+from topics.kafka.admin import create_topics
+from topics.kafka.topic_states import describe_topics
 
 LIFETIME_S = 5.0
 """The broker ends a connection when its token expires, or after `SESSION_MS`."""
