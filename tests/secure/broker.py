@@ -15,10 +15,18 @@ from deploy.local.kafka_jars import kafka_jars
 from deploy.local.ports import HOST, Ports
 from deploy.local.process_group import ProcessGroup
 from headstart.connections.kafka_connections import open_connection
+from tests.chaos.proxy import Proxy
 from tests.secure.certificates import Certificates
 
 USER, PASSWORD = "alice", "canary-kafka-secret"
-_LISTENERS = {"SASL": "SASL_SSL", "BARE": "SASL_PLAINTEXT", "MTLS": "SSL", "OAUTH": "SASL_SSL"}
+_LISTENERS = {
+    "SASL": "SASL_SSL", "BARE": "SASL_PLAINTEXT", "MTLS": "SSL", "OAUTH": "SASL_SSL",
+    "PASSWORDS": "SASL_SSL", "CERTIFICATES": "SSL",
+}  # fmt: skip
+_CUT = ("PASSWORDS", "CERTIFICATES")
+"""Listeners behind a proxy, for tests that change logins and end all connections."""
+ROTATING = ("rotating-0", "rotating-1")
+"""Users for those tests, without a password at first."""
 SESSION_MS = 4_000
 """After so long the broker ends a connection whose client has not renewed its login (KIP-368), as
 aiokafka never does. Only connections of OAUTH."""
@@ -31,7 +39,7 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 listeners={listeners},INTERNAL://{host}:{internal},CONTROLLER://{host}:{controller}
-advertised.listeners={listeners},INTERNAL://{host}:{internal}
+advertised.listeners={advertised},INTERNAL://{host}:{internal}
 listener.security.protocol.map={protocols},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=INTERNAL
 controller.listener.names=CONTROLLER
@@ -46,9 +54,12 @@ listener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER
 listener.name.oauth.oauthbearer.sasl.jaas.config={oauth}
 listener.name.oauth.oauthbearer.connections.max.reauth.ms={session_ms}
 listener.name.mtls.ssl.client.auth=required
+listener.name.passwords.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.passwords.scram-sha-512.sasl.jaas.config={scram}
+listener.name.certificates.ssl.client.auth=required
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=false
-super.users=User:{user};User:ANONYMOUS;User:CN=worker;User:executor
+super.users=User:{user};User:ANONYMOUS;User:CN=worker;User:executor;{rotating}
 ssl.keystore.type=PEM
 ssl.keystore.location={keystore}
 ssl.truststore.type=PEM
@@ -72,13 +83,19 @@ _READY_S = 120.0
 
 @dataclass(frozen=True)
 class Listeners:
-    """The addresses, by what they want; `internal` speaks plain text."""
+    """The addresses, by what they want; `internal` speaks plain text.
+
+    `proxies`: before `passwords` (SCRAM) and `certificates`, by these names.
+    """
 
     sasl: str
     bare: str
     mtls: str
     oauth: str
+    passwords: str
+    certificates: str
     internal: str
+    proxies: Mapping[str, Proxy]
 
 
 def start_broker(
@@ -93,7 +110,9 @@ def start_broker(
     jars = kafka_jars(group, "broker")
     at = {name: f"{HOST}:{ports.reserve(name)}" for name in _LISTENERS}
     internal, controller = ports.reserve("internal"), ports.reserve("controller")
-    _write(group.data, at, internal, controller, certificates)
+    proxies = {name: Proxy(int(at[name].rpartition(":")[2])) for name in _CUT}
+    advertised = {**at, **{name: f"{HOST}:{each.port}" for name, each in proxies.items()}}
+    _write(group.data, at, advertised, internal, controller, certificates)
     java = [_java(), *_JAVA_OPTIONS, "-cp", f"{jars}/*"]
     words = ["format", "--cluster-id=5L6g3nShT-eMCtK--X86sw", "--config", "server.properties"]
     for mechanism in ("SCRAM-SHA-512", "SCRAM-SHA-256"):
@@ -116,22 +135,31 @@ def start_broker(
         time.sleep(0.1)
     ports.release()
     return Listeners(
-        **{name.lower(): each for name, each in at.items()}, internal=f"{HOST}:{internal}"
+        **{name.lower(): each for name, each in advertised.items()},
+        internal=f"{HOST}:{internal}",
+        proxies={name.lower(): each for name, each in proxies.items()},
     )
 
 
 def _write(
-    folder: Path, at: dict[str, str], internal: int, controller: int, certificates: Certificates
+    folder: Path,
+    at: dict[str, str],
+    advertised: dict[str, str],
+    internal: int,
+    controller: int,
+    certificates: Certificates,
 ) -> None:
     plain = "org.apache.kafka.common.security.plain.PlainLoginModule required "
     plain += f'user_{USER}="{PASSWORD}";'
     text = _PROPERTIES.format(
         listeners=",".join(f"{name}://{each}" for name, each in at.items()),
+        advertised=",".join(f"{name}://{each}" for name, each in advertised.items()),
         protocols=",".join(f"{name}:{protocol}" for name, protocol in _LISTENERS.items()),
         host=HOST,
         internal=internal,
         controller=controller,
         user=USER,
+        rotating=";".join(f"User:{each}" for each in ROTATING),
         scram=_SCRAM,
         plain=plain,
         oauth=_OAUTH,

@@ -51,7 +51,10 @@ def listeners(
     group = ProcessGroup(folder)
     try:
         limited = dict.fromkeys((*USERS.values(), STRANGER), PASSWORD)
-        yield start_broker(group, Ports(folder), certificates, limited)
+        made = start_broker(group, Ports(folder), certificates, limited)
+        yield made
+        for each in made.proxies.values():
+            each.close()
     finally:
         group.close()
 
