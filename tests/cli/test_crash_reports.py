@@ -13,6 +13,7 @@ import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -157,9 +158,9 @@ CASES: Final[dict[str, tuple[str, Crash, int]]] = {
 """The command, where it crashes, and the exit code."""
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(("name", "form"), zip(CASES, cycle(("text", "json")), strict=False))
 def test_a_crash_of_a_process_of_ours(name: str, form: str, tmp_path: Path) -> None:
+    """Each case with one form of log lines: `test_a_worker_that_cannot_continue` has both."""
     words, crash, wanted = CASES[name]
     variables = environment(tmp_path, crash) | {"HEADSTART_LOG_FORMAT": form}
     variables["HEADSTART_DEBUG"] = "1"
