@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 BENCHMARKS: Final = {
+    "backup": "a drill: create, lose everything, restore, verify; --events stored, --contexts",
     "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
     "core": "the threshold agent's pure core alone, CPU per event; --against another tree",
     "footprint": "memory of every process under a steady load, and whether it grows",
@@ -42,6 +43,7 @@ EXAMPLES: Final = """examples:
   python -m bench queries --rows 1000000
   python -m bench memory --json
   python -m bench purge --operations 100000 --json
+  python -m bench backup --events 10000000 --contexts 100000 --data /var/tmp   # 20 GB free there
 
 minutes, estimated for two quiet cores: queries 5, history 2 for five million events, scale 30
 (--vary workers 5, --vary held 8, --vary partitions 5, --vary contexts --repeat 1 4), footprint as
@@ -59,7 +61,8 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
         "`packed_erasure`, `storage`, `indexes`, `pruning` or `places`",
     ),
     "operations": (int, "purge: how many are interleaved"),
-    "data": (Path, "history: directory kept from run to run"),
+    "contexts": (int, "backup: learned contexts"),
+    "data": (Path, "history: directory kept from run to run; backup: where its folder is made"),
     "learner": (str, "history, scale: the policy that learns"),
     "seeds": (int, "learn, skew: seeds per world"),
     "first_seed": (int, "learn: the first of them"),
