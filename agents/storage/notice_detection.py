@@ -83,7 +83,8 @@ class NoticeDetector:
     ) -> None:
         if len(self._known) > CACHE_LIMIT:
             self._known.clear()
-        missing = needed(values) - self._known.keys()
+        # Not a difference of sets: with keys of a dictionary it takes all of those each time.
+        missing = {each for each in needed(values) if each not in self._known}
         if not missing:
             return
         for key, row in (await newest_values(connection, missing)).items():
