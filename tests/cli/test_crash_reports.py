@@ -158,7 +158,7 @@ CASES: Final[dict[str, tuple[str, Crash, int]]] = {
 """The command, where it crashes, and the exit code."""
 
 
-@pytest.mark.parametrize(("name", "form"), zip(CASES, cycle(("text", "json")), strict=False))
+@pytest.mark.parametrize(("name", "form"), list(zip(CASES, cycle(("text", "json")), strict=False)))
 def test_a_crash_of_a_process_of_ours(name: str, form: str, tmp_path: Path) -> None:
     """Each case with one form of log lines: `test_a_worker_that_cannot_continue` has both."""
     words, crash, wanted = CASES[name]

@@ -337,7 +337,10 @@ def test_the_mark_has_the_offsets_and_what_is_left_is_counted(migrated: str) -> 
 
 
 def test_a_vacuum_by_a_role_that_owns_nothing_says_so(migrated: str) -> None:
-    """Postgres itself skips such tables with a notice that no program sees."""
+    """Postgres itself skips such tables with a notice that no program sees.
+
+    From Postgres 17 on the role may maintain the tables of vectors.
+    """
     filled(migrated, *everybody())
     purged(migrated, of_user())
     said: list[str] = []
@@ -347,9 +350,10 @@ def test_a_vacuum_by_a_role_that_owns_nothing_says_so(migrated: str) -> None:
             return {each.table for each in await reclaim(connection, said.append)}
 
     until(lambda: rows(migrated, DEAD))  # statistics come when connections have ended
-    assert asyncio.run(vacuum("headstart_worker")) == set()
-    assert [line.split(":")[0] for line in said] == ["warning"]
-    assert "headstart_worker does not own them" in said[0]
-    assert "episodes" in said[0]
+    done = asyncio.run(vacuum("headstart_worker"))
+    assert all(each.startswith("episode_vectors") for each in done), done
+    [warning] = [line for line in said if line.startswith("warning:")]
+    assert "headstart_worker does not own them" in warning
+    assert "episodes" in warning
     assert asyncio.run(vacuum(conninfo_to_dict(migrated)["user"])) >= {"episodes"}
     assert "vacuum of episodes: 3 deleted rows" in said
