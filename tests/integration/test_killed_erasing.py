@@ -44,6 +44,10 @@ WAITS = """
     SELECT count(*) FROM pg_stat_activity
     WHERE %s = ANY (pg_blocking_pids(pid)) AND backend_type = 'client backend'
 """
+END_WAITING = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))
+"""
+"""Ends the transaction of a client that was killed: Postgres itself notices it after the lock."""
 RUNS = "SELECT workflow_id FROM episodes WHERE tenant = %s AND state = 'live' ORDER BY 1"
 OFFSETS = "SELECT offsets FROM memory_purges WHERE tenant = %s AND user_id = 'u1'"
 DELETED = """
@@ -172,6 +176,8 @@ def test_killed_at_any_point_of_its_own_erasing_the_sink_ends_the_same(
             pid = owner.info.backend_pid
             site.until(lambda pid=pid: stored.query(WAITS, pid) == [(1,)])
             sink.kill()
+            stored.query(END_WAITING, pid)
+            site.until(lambda pid=pid: stored.query(WAITS, pid) == [(0,)])
             assert rows_of(dsn, tenant) == before, "all of it or nothing"
             ended = owner
             if after is not None:
