@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from headstart.connections.secret import Secret, UnusableSecurity, read_secret_file
-
-log = logging.getLogger("headstart")
+from headstart.connections.secret import (
+    LastUsable,
+    Secret,
+    UnusableSecurity,
+    read_secret_file,
+)
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -75,15 +77,7 @@ class KafkaSecurity:
 
         While they cannot be used, the last one that could be stays in use, with a warning.
         """
-        if self.again is None:
-            return self
-        try:
-            found = self.again()
-        except UnusableSecurity as error:
-            log.warning("what it held before stays in use: %s", error)
-            return _last.get(self, self)
-        _last[self] = found
-        return found
+        return self if self.again is None else _last.read(self, self.again, self)
 
     @property
     def uses_tls(self) -> bool:
@@ -97,8 +91,7 @@ class KafkaSecurity:
 
 
 UNSECURED: Final = KafkaSecurity()
-_last: dict[KafkaSecurity, KafkaSecurity] = {}
-"""What each description was when its files were last usable."""
+_last: LastUsable[KafkaSecurity, KafkaSecurity] = LastUsable()
 
 
 def described_security(

@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from headstart.arguments.checks import InvalidArgument
 from headstart.scrubbing.masking import remember_secret
 
 log = logging.getLogger("headstart")
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
 
 class UnusableSecurity(InvalidArgument):
     """Options of TLS or login that cannot be used; the message names the option, no secret."""
+
+
+class LastUsable(Generic[K, V]):
+    """What files held when they were last usable, which stays in use while they are replaced."""
+
+    def __init__(self) -> None:
+        self._found: dict[K, V] = {}
+
+    def read(self, key: K, read: Callable[[], V], first: V | None = None) -> V:
+        """Return what `read` returns, or, with a warning, what it last returned for `key`.
+
+        `first`: what it was before the first call. Raises `UnusableSecurity` if `read` does and
+        there is neither.
+        """
+        try:
+            found = read()
+        except UnusableSecurity as error:
+            last = self._found.get(key, first)
+            if last is None:
+                raise
+            log.warning("what it held before stays in use: %s", error)
+            return last
+        self._found[key] = found
+        return found
 
 
 @dataclass(frozen=True)
@@ -44,16 +73,8 @@ class Secret:
         warning; if it never did, that raises `UnusableSecurity`.
         """
         if not self.file:
-            remember_secret(self.value)
             return self.value
-        try:
-            found = self._from_file()
-        except UnusableSecurity as error:
-            if self not in _last:
-                raise
-            log.warning("what it held before stays in use: %s", error)
-            return _last[self]
-        _last[self] = found
+        found = _last.read(self, self._from_file)
         remember_secret(found)
         return found
 
@@ -65,8 +86,7 @@ class Secret:
         return read_secret_file(Path(self.file))
 
 
-_last: dict[Secret, str] = {}
-"""What each secret's file held when it was last usable."""
+_last: LastUsable[Secret, str] = LastUsable()
 
 
 def read_secret_file(path: Path) -> str:

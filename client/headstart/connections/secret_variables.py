@@ -6,19 +6,16 @@ what `current_address` returns has the password that is in the file by now.
 
 from __future__ import annotations
 
-import logging
 import os
+from functools import partial
 from pathlib import Path
 
-from headstart.connections.secret import UnusableSecurity, read_secret_file
+from headstart.connections.secret import LastUsable, read_secret_file
 from headstart.scrubbing.masking import remember_passwords, remember_secret
-
-log = logging.getLogger("headstart")
 
 _file_of: dict[str, Path] = {}
 """The files of values that were read by this process."""
-_last: dict[Path, str] = {}
-"""What each file held when it was last usable."""
+_last: LastUsable[Path, str] = LastUsable()
 
 
 def secret_variable(name: str) -> str | None:
@@ -50,16 +47,10 @@ def current_address(address: str) -> str:
 
 def _read(path: Path) -> str:
     """Return the content of a file, which log lines and messages mask from then on."""
-    try:
-        found = read_secret_file(path)
-    except UnusableSecurity as error:
-        if path not in _last:
-            raise
-        log.warning("what it held before stays in use: %s", error)
-        return _last[path]
-    if _last.get(path) != found:
+    found = _last.read(path, partial(read_secret_file, path))
+    if found not in _file_of:
         _mask(found)
-    _file_of[found], _last[path] = path, found
+    _file_of[found] = path
     return found
 
 
