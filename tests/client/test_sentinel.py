@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from headstart.connections.redis_clients import connect, sentinel_address
+from headstart.connections.redis_addresses import sentinel_address
+from headstart.connections.redis_clients import connect
 from headstart.keys import MODES, PUBLISHED
 from headstart.thresholds.reader import AsyncThresholds, Thresholds, redis_address
 from sinks.connections import RedisUnreachable, redis_client

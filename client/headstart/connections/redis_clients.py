@@ -7,7 +7,7 @@ its TLS files again, and user and password if the URL came from a file. Forms of
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
@@ -16,9 +16,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, RedisError
 from redis.retry import Retry
 
+from headstart.connections.redis_addresses import sentinel_address
 from headstart.connections.redis_clusters import connect_cluster, connect_cluster_async
-from headstart.connections.redis_logins import FileLogin, with_file_login
-from headstart.connections.redis_options import server_options
+from headstart.connections.redis_logins import with_file_login
 from headstart.connections.redis_sentinels import (
     AsyncSentinelPool,
     AsyncSentinels,
@@ -26,54 +26,10 @@ from headstart.connections.redis_sentinels import (
     Sentinels,
 )
 from headstart.connections.redis_tls import read_files_again
-from headstart.connections.redis_urls import (
-    SENTINEL_URL,
-    hosts_in,
-    is_cluster_url,
-    is_sentinel_url,
-)
+from headstart.connections.redis_urls import is_cluster_url, is_sentinel_url
 
 REDIS_ERRORS: Final = (RedisError, RedisClusterException, OSError)
 """What a command raises if Redis refuses it or does not respond."""
-
-SENTINEL_PORT: Final = 26379
-_OF_SENTINELS: Final = ("sentinel_username", "sentinel_password")
-
-
-class SentinelAddress(NamedTuple):
-    """The parts of a Sentinel URL. `options`: of connections to servers, as redis-py takes them."""
-
-    sentinels: list[tuple[str, int]]
-    name: str
-    options: dict[str, Any]
-    login: dict[str, Any]
-    """Options that log in at the Sentinels."""
-
-    def sentinel_options(self, given: dict[str, Any], retry: Any) -> dict[str, Any]:
-        """Return the options of connections to Sentinels: TLS, time limits, and their login.
-
-        `given`: options of the caller. `retry`: redis-py's; its default waits for seconds.
-        """
-        tls = {key: each for key, each in self.options.items() if key.startswith("ssl")}
-        wanted = {**given, **self.options}
-        limits = {key: each for key, each in wanted.items() if key.startswith("socket_")}
-        return {**tls, **limits, **self.login, "retry": retry}
-
-
-def sentinel_address(url: str) -> SentinelAddress:
-    """Return the parts of a Sentinel URL. Raises `ValueError`, without repeating the URL."""
-    address, login = with_file_login(url)
-    found = SENTINEL_URL.fullmatch(address)
-    sentinels = hosts_in(found["hosts"], SENTINEL_PORT) if found else None
-    if found is None or sentinels is None:
-        raise ValueError("not redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE")
-    options = server_options(found, found["database"] or "")
-    of_sentinels = {
-        key.removeprefix("sentinel_"): options.pop(key) for key in _OF_SENTINELS if key in options
-    }
-    if login:
-        of_sentinels = {"credential_provider": FileLogin(url, "sentinel_")}
-    return SentinelAddress(sentinels, found["name"], {**options, **login}, of_sentinels)
 
 
 def connect(url: str, *, single_connection_client: bool = False, **options: Any) -> Any:
