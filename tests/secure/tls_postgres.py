@@ -12,7 +12,6 @@ from deploy.local.ports import HOST, Ports
 from deploy.local.postgres import Postgres
 from deploy.local.process_group import ProcessGroup
 from deploy.local.secure.private_files import write_private
-from deploy.local.secure.programs import postgres_installation
 from deploy.local.secure.servers import SecuredPostgres
 from deploy.local.service_account import Account
 from tests.patience import until
@@ -28,9 +27,6 @@ class _ByTests(SecuredPostgres):
     def __init__(self, certificates: Certificates) -> None:
         self.certificates = certificates
         self.cluster, self.account = Path(), None  # type: tuple[Path, Account | None]
-
-    def installation(self) -> Path:
-        return postgres_installation()
 
     def settings(self, cluster: Path, account: Account | None) -> dict[str, str]:
         self.cluster, self.account = cluster, account
