@@ -55,7 +55,7 @@ def _missing() -> str:
 
 
 MISSING: Final = _missing() if MODE else ""
-"""Why nothing of a secured run can be tried here."""
+"""Why a secured run cannot be tried here."""
 
 
 def _made() -> Credentials | None:

@@ -54,7 +54,7 @@ _COMPACTED: Final = {
 _RETAINED: Final = (EVENTS, DEAD_LETTERS, NOTICES)
 _KEPT_LAST: Final = (THRESHOLDS, CHANGELOG)
 _UNFILLED: Final = (NOTICES.name, "logs of workers")
-"""Places that need have nothing of the user before the purge."""
+"""Places that may lack the user's text before the purge."""
 _EXECUTOR: Final = """
 import json, os, sys
 from headstart import Emitter
@@ -87,7 +87,7 @@ def measure_places(kafka: str = "apache", runs: int = RUNS) -> dict[str, Any]:
         places.fill(runs)
         before = places.exports() | places.counts()
         if empty := [name for name, n in before.items() if not n and name not in _UNFILLED]:
-            raise RuntimeError(f"nothing of the user was found before the purge in {empty}")
+            raise RuntimeError(f"the user's text was not found before the purge in {empty}")
         places.purge()
         after = places.exports() | places.cleaned()
     return {

@@ -116,7 +116,7 @@ def classify(
     """Return what is wrong with a field, None if it is correct.
 
     `marks`: the table was read with the marks of deleted contexts, so that a mark of which it has
-    none is `expired`.
+    no value is `expired`.
     `expected`: the context's threshold in the table, None if it has none. It must have been read
     after `raw`, together with `reach`; otherwise a value published in between is taken for an
     error.

@@ -23,7 +23,7 @@ class RedisForm(NamedTuple):
 
 
 def started(form: str, certificates: Certificates, home: Path) -> RedisForm:
-    """Start servers of a form. Raises `StackError` if none is built with TLS."""
+    """Start servers of a form. Raises `StackError` without a server that is built with TLS."""
     transport = tls_only(certificates)
     if form == "cluster":
         return _cluster(Cluster(home, transport))

@@ -31,7 +31,7 @@ class ErasedRuns:
 
 @dataclass(frozen=True)
 class PackedSelection:
-    """Packed runs of a tenant in which the user or session has an event; all if none is given.
+    """Packed runs of a tenant in which the user or session has an event; all runs without both.
 
     `runs`: workflow ids of further runs, beside those of a user. `types`: only these workflow
     types.
@@ -56,7 +56,7 @@ async def unpack_runs(
     """Store the packed events of some runs as rows again; return the number of these runs.
 
     Before events are deleted one by one, as a purge does. In the caller's transaction. `erased`:
-    gets the runs that need not be unpacked because nothing of them stays; without it,
+    gets the runs that need not be unpacked because no event of them stays; without it,
     `TraceDamaged` is raised for a trace that cannot be read.
     """
     unpacked = list[RunKey]()
