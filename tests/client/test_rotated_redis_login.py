@@ -7,8 +7,7 @@ wants the old password to be of no use any more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,21 +18,17 @@ from headstart.arguments import environment
 from headstart.connections.redis_logins import FileLogin
 from headstart.connections.secret import UnusableSecurity
 from headstart.connections.secret_variables import current_address
-from headstart.keys import MODES, PUBLISHED
 from headstart.scrubbing.masking import HIDDEN, masked
-from headstart.thresholds.reader import AsyncThresholds, Threshold, Thresholds
-from sinks.connections import RedisUnreachable, redis_client
+from sinks.connections import RedisUnreachable
 from sinks.redis.thresholds import ThresholdPublisher
 from tests.client.redis_server import Server
 from tests.clusters import Cluster
+from tests.lasting_clients import lasting_clients, numbered, until_read
 from tests.patience import PATIENCE_S
 from tests.sentinels import Sentinels
-from topics.schema.json_schema import PublishedThreshold
 
 USER = "application"
 MAY_ALL = ("on", "~*", "&*", "+@all")
-TIMEOUT_S = 10.0
-REFUND = {"workflow_type": "refund"}
 Run = Callable[..., None]
 
 
@@ -85,21 +80,13 @@ def of_cluster(cluster: Cluster) -> Iterator[Service]:
     run("ACL", "DELUSER", USER)
 
 
-def threshold(offset: int) -> PublishedThreshold:
-    return PublishedThreshold(
-        tenant="default", workflow_type="refund", path="workflow_type=refund",
-        speculate=offset / 100, suggest=0.5, epoch=1, offset=offset, outcomes=3, learner="hops",
-        at=1, deleted=False,
-    )  # fmt: skip
-
-
 async def publish(publisher: ThresholdPublisher, offset: int) -> int:
     """Publish until Redis has it, as a worker does; return how often it was refused."""
     refused = 0
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                await publisher.publish([threshold(offset)])
+                await publisher.publish([numbered(offset)])
                 return refused
             except RedisUnreachable:
                 refused += 1
@@ -118,31 +105,15 @@ def test_a_changed_password_needs_no_restart(
 
 async def rotate(service: Service, file: Path, url: str) -> None:
     """All clients are made once. The file follows the server, so that logins fail in between."""
-    async with redis_client(url) as client:
-        await client.hset(MODES, PUBLISHED, "a run id")
-    async with AsyncExitStack() as opened:
-        of_threads = opened.enter_context(Thresholds(url, timeout_s=TIMEOUT_S))
-        of_asyncio = await opened.enter_async_context(AsyncThresholds(url, timeout_s=TIMEOUT_S))
-        publisher = await opened.enter_async_context(ThresholdPublisher(url, timeout_s=TIMEOUT_S))
-        reads = (lambda: asyncio.to_thread(of_threads.get, REFUND), lambda: of_asyncio.get(REFUND))
+    async with lasting_clients(url) as (publisher, reads):
         for offset in range(1, 4):
             await publish(publisher, offset)
             for read in reads:
                 await until_read(read, offset)
             service.change(f"password-{offset}")
             with pytest.raises(RedisUnreachable):
-                await publisher.publish([threshold(offset + 1)])
+                await publisher.publish([numbered(offset + 1)])
             replace(file, service.url(f"password-{offset}"))
-
-
-async def until_read(read: Callable[[], Awaitable[Threshold]], offset: int) -> None:
-    """Read until the answer is the one that was published last, confirmed by Redis."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            found = await read()
-            if found.speculate == offset / 100 and not found.stale:
-                return
-            await asyncio.sleep(0.05)
 
 
 def replace(file: Path, text: str) -> None:
