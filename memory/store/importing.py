@@ -17,7 +17,7 @@ from memory.store.purges import lock_and_read
 from memory.store.vectors import (
     can_store_vectors,
     keep_current,
-    put_vectors,
+    put_present,
     texts_of,
     use_model,
     without_vector,
@@ -59,7 +59,10 @@ async def _import(connection: AsyncConnection[Any], episodes: Sequence[Episode])
 async def embed_imported(
     connection: AsyncConnection[Any], episodes: Sequence[Episode], embedder: Embedder
 ) -> int:
-    """Store vectors of imported episodes; return how many have none: the worker fills them in."""
+    """Store vectors of imported episodes; return how many have none: the worker fills them in.
+
+    Those that were erased meanwhile get none, and are not counted.
+    """
     if not await can_store_vectors(connection):
         return 0
     texts = texts_of(episodes)
@@ -69,6 +72,10 @@ async def embed_imported(
         vectors = await asyncio.to_thread(embedder.embed, [each.text for each in texts])
     except EmbeddingUnavailable:
         return len(texts)
-    async with connection.transaction():
-        await put_vectors(connection, texts, vectors, model.id)
+
+    async def store() -> None:
+        async with connection.transaction():
+            await put_present(connection, texts, vectors, model.id)
+
+    await repeated(store)
     return 0

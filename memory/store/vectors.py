@@ -128,6 +128,21 @@ async def without_vector(
     ]
 
 
+async def put_present(
+    connection: AsyncConnection[Any], texts: Sequence[EmbeddedText], vectors: Vectors, model: int
+) -> None:
+    """Store vectors as `put_vectors`, of those episodes that are still live and have a text.
+
+    Within a transaction. For texts that were embedded outside of the one that read them: a purge,
+    or the shredding of a key, may have come between.
+    """
+    of = {"tenants": [each.tenant for each in texts], "episodes": [each.episode for each in texts]}
+    there = set(await (await connection.execute(SQL["present"], of)).fetchall())
+    rows = [row for row, each in enumerate(texts) if (each.tenant, each.episode) in there]
+    if rows:
+        await put_vectors(connection, [texts[row] for row in rows], vectors[rows], model)
+
+
 async def put_vectors(
     connection: AsyncConnection[Any], texts: Sequence[EmbeddedText], vectors: Vectors, model: int
 ) -> None:

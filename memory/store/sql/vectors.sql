@@ -40,6 +40,16 @@ FROM unnest(%(tenants)s::text[], %(episodes)s::bigint[]) AS of (tenant, episode)
 JOIN episode_vectors AS v ON v.tenant = of.tenant AND v.episode = of.episode
     AND v.model = %(model)s
 
+-- name: present
+-- Those of some episodes that are live and have a text, locked: none is erased before their vectors are
+-- stored.
+SELECT e.tenant, e.id
+FROM unnest(%(tenants)s::text[], %(episodes)s::bigint[]) AS of (tenant, episode)
+JOIN episodes AS e ON e.tenant = of.tenant AND e.id = of.episode
+WHERE e.state = 'live' AND memory_has_query(e)
+ORDER BY e.tenant, e.id
+FOR NO KEY UPDATE OF e
+
 -- name: drop_stale
 -- Vectors, of any model, of a text that the episode no longer has: -1 stands for no text.
 DELETE FROM episode_vectors AS v

@@ -1,4 +1,7 @@
-"""A purge and the memory worker, which takes rows of the outbox before it locks their tenants."""
+"""A purge beside the memory worker, which takes rows of the outbox before it locks their tenants.
+
+And beside an import, which embeds texts between two transactions.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
 from agents.memory import assembling
+from memory.embedding.interface import Vectors
+from memory.store.importing import embed_imported, import_episodes
 from memory.store.outbox import take_runs
 from replay.purge import run as purge_run
 from sinks.connections import connect_postgres
@@ -17,6 +22,7 @@ from sinks.postgres.purges import erase
 from sinks.postgres.tenant_locks import lock_tenants
 from tests.memory.complaints.assembling import worker
 from tests.memory.complaints.purging import CANARY, Log, WordEmbedder, everybody, found_in, of_user
+from tests.memory.finished_runs import finished_run
 from tests.memory.stored_runs import rows
 
 pytestmark = pytest.mark.integration
@@ -105,3 +111,33 @@ def test_a_purge_that_a_deadlock_ended_begins_again(
     assert asyncio.run(steps())["episodic_events"] == 6
     assert not failures
     assert found_in(migrated, CANARY) == []
+
+
+class Overtaken(WordEmbedder):
+    """A purge is carried out while it embeds."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__()
+        self._dsn = dsn
+
+    def embed(self, texts: Any) -> Vectors:
+        asyncio.run(erased(self._dsn))
+        return super().embed(texts)
+
+
+def test_an_import_that_a_purge_overtakes_stores_no_vector_of_the_user(migrated: str) -> None:
+    episodes = [
+        finished_run("acme", number, CANARY, ("find",), user=user)
+        for number, user in enumerate(("u1", "u2", "u1"))
+    ]
+
+    async def steps() -> None:
+        async with await connect_postgres(migrated) as connection:
+            stored = await import_episodes(connection, episodes)
+            assert len(stored.written) == 3
+            assert await embed_imported(connection, stored.written, Overtaken(migrated)) == 0
+
+    asyncio.run(steps())
+    kept = [(episodes[1].id,)]
+    assert rows(migrated, "SELECT id FROM episodes") == kept
+    assert rows(migrated, "SELECT episode FROM episode_vectors") == kept
