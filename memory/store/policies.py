@@ -232,7 +232,7 @@ async def unlock_training(connection: AsyncConnection[Any], tenant: str) -> None
 
 
 async def judged_tenants(connection: AsyncConnection[Any], within_s: float) -> Iterable[str]:
-    """Return the tenants with uses that were accepted or rejected within a time."""
+    """Return the tenants with uses that were judged within a time."""
     cursor = await connection.execute(SQL["judged_tenants"], {"within_s": within_s})
     return [tenant for (tenant,) in await cursor.fetchall()]
 

@@ -187,3 +187,24 @@ def test_judgements_are_applied_and_old_retrievals_go(migrated: str) -> None:
     assert (judged, forgotten) == (2, 2 * FORGET_ROWS - 47)
     assert rounds > 2
     assert rows(migrated, "SELECT usefulness FROM episodes ORDER BY ended") == [(1,), (-1,), (0,)]
+
+
+def test_a_reward_alone_is_a_judgement_too(migrated: str) -> None:
+    """Also where no use of the tenant was accepted or rejected."""
+
+    async def steps() -> int:
+        await stored_runs(migrated, "a", 1)
+        ((id,),) = rows(migrated, "SELECT id FROM episodes")
+        async with await connect_postgres(migrated) as connection:
+            await connection.execute(
+                "INSERT INTO memory_retrievals (id, tenant, stage, data) VALUES (gen_random_uuid(),"
+                " 'a', 'evaluate', jsonb_build_object('episodes', ARRAY[%s::text], 'reward', .75))",
+                [id],
+            )
+            upkeep = MemoryUpkeep(clock=lambda: 1.0)
+            while await upkeep.step(connection):
+                pass
+        return upkeep.judged
+
+    assert asyncio.run(steps()) == 1
+    assert rows(migrated, "SELECT usefulness FROM episodes") == [(0.5,)]
