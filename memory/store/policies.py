@@ -22,6 +22,7 @@ from memory.store.halfvec import unpack_halfvec
 from memory.store.sealed_texts import open_texts
 from sinks.postgres.encryption.tenant_keys import TenantKeys, keys_to_read
 from sinks.postgres.statements import load_statements
+from sinks.postgres.tenant_locks import lock_tenants
 
 SQL = load_statements("policies", Path(__file__).parent / "sql")
 KEPT: Final = 20
@@ -153,6 +154,8 @@ async def add_version(
 ) -> str | None:
     """Store a trained version; return its status, None if another worker has stored it.
 
+    Also None if the last run that it has learned is gone: the tenant may have been erased.
+
     It is active if it has beaten similarity; else similarity ranks, and the version that was
     active is not any more: on the newest runs it would do no better.
     """
@@ -178,6 +181,10 @@ async def add_version(
     }
     added = False
     async with connection.transaction() as transaction:
+        await lock_tenants(connection, [tenant])
+        last = {"tenant": tenant, "id": trained.after.id}
+        if await (await connection.execute(SQL["learned"], last)).fetchone() is None:
+            return None
         await connection.execute(SQL["retire"], row)
         added = bool((await connection.execute(SQL["add"], row)).rowcount)
         if not added:

@@ -9,14 +9,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from agents.memory import training
 from agents.memory.assembling import StepTarget
 from agents.memory.embedding import GuardedEmbedder
 from agents.memory.training import PolicyTraining
 from agents.memory.upkeep import FORGET_ROWS, MemoryUpkeep
 from memory.store.importing import embed_imported, import_episodes
-from memory.store.policies import KEPT, due_tenants, policy_versions
+from memory.store.policies import KEPT, add_version, due_tenants, policy_versions
 from memory.store.vectors import can_store_vectors, use_model
 from sinks.connections import connect_postgres
+from tests.memory.complaints.purging import of_user, purged
 from tests.memory.finished_runs import finished_runs
 from tests.memory.stored_runs import WordEmbedder, rows
 
@@ -157,6 +159,29 @@ def test_two_workers_do_not_train_one_tenant(migrated: str) -> None:
 
     asyncio.run(steps())
     assert rows(migrated, "SELECT version FROM memory_policies ORDER BY 1") == [(1,), (2,), (3,)]
+
+
+def test_a_version_that_an_erased_tenant_taught_is_not_stored(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole tenant is purged while the version is trained."""
+    everything = of_user(None, "a", whole_tenant=True, at=2**42)
+
+    async def overtaken(*given: Any) -> str | None:
+        await asyncio.to_thread(purged, migrated, everything)
+        return await add_version(*given)
+
+    async def steps() -> None:
+        await stored_runs(migrated, "a", 64)
+        with monkeypatch.context() as patch:
+            patch.setattr(training, "add_version", overtaken)
+            await trained(migrated)
+        assert rows(migrated, STORED) == []
+        await stored_runs(migrated, "b", 64)
+        await trained(migrated)
+
+    asyncio.run(steps())
+    assert [row[:2] for row in rows(migrated, STORED)] == [("b", 1)]
 
 
 def test_judgements_are_applied_and_old_retrievals_go(migrated: str) -> None:

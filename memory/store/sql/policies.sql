@@ -85,6 +85,10 @@ WHERE e.tenant = %(tenant)s AND e.workflow_type = %(kind)s AND e.state = 'live'
     AND (e.ended, e.id) <= (timestamptz 'epoch' + %(ended)s * interval '1 millisecond', %(id)s)
 ORDER BY e.ended DESC, e.id DESC LIMIT %(limit)s
 
+-- name: learned
+-- Whether a run is still there.
+SELECT true FROM episodes WHERE tenant = %(tenant)s AND id = %(id)s
+
 -- name: retire
 -- The version that was used so far, when there is a newer judgement.
 UPDATE memory_policies SET status = 'old' WHERE tenant = %(tenant)s AND status = 'active'

@@ -104,6 +104,7 @@ async def train_for(
     """
     async with connection.transaction():
         await connection.execute(SQL["lock_training"], {"tenant": tenant})
+        await lock_tenants(connection, [tenant])
         newest = await _newest(connection, tenant)
         if newest is not None and newest.runs >= WANTED_RUNS:
             return newest

@@ -258,13 +258,33 @@ def test_a_damaged_trace_does_not_stop_a_purge(migrated: str, how: str) -> None:
     assert holding(migrated) == []
 
 
+def alike(tenant: str, canary: str = "") -> list[Event]:
+    """Return runs of five users that have enough in common for a dictionary."""
+    words = f"a refund of the order that never came {canary}"
+    return [
+        each for n in range(RUNS) for each in user_run(tenant, f"u{n % 5}", f"{tenant}-{n}", words)
+    ]
+
+
+def test_a_dictionary_that_is_trained_meanwhile_goes_with_its_tenant(migrated: str) -> None:
+    filled(migrated, *alike("acme", CANARY))
+
+    async def steps() -> None:
+        async with await connect_postgres(migrated) as connection:
+            async with connection.transaction():
+                assert await train_for(connection, "acme", 0)
+                everything = of_user(user_id=None, whole_tenant=True)
+                purge = asyncio.create_task(asyncio.to_thread(purged, migrated, everything))
+                done, _ = await asyncio.wait([purge], timeout=1)
+                assert not done, "it waits for the dictionary"
+            await purge
+
+    asyncio.run(steps())
+    assert rows(migrated, "SELECT FROM trace_dictionaries") == []
+
+
 def test_a_whole_tenant_takes_its_dictionaries(migrated: str) -> None:
-    runs: list[Event] = []
-    for tenant, canary in (("acme", CANARY), ("rival", "")):
-        for n in range(RUNS):
-            words = f"a refund of the order that never came {canary}"
-            runs += user_run(tenant, f"u{n % 5}", f"{tenant}-{n}", words)
-    filled(migrated, *runs)
+    filled(migrated, *alike("acme", CANARY), *alike("rival"))
 
     async def train() -> None:
         async with await connect_postgres(migrated) as connection:
