@@ -112,16 +112,24 @@ class _Reading:
     async def retrievals(self) -> AsyncIterator[Line]:
         """Yield stages of retrievals that found the user's episodes, others left out."""
         own = set(self._ids)
-        for row in await self._rows("retrievals", ids=self._ids):
+        async for row in self._each("retrievals", ids=self._ids):
             yield row | {"data": _only_own(row["data"], own)}
 
     async def thresholds(self) -> AsyncIterator[Line]:
-        for row in await self._rows("thresholds"):
+        async for row in self._each("thresholds"):
             yield row
 
     async def notices(self) -> AsyncIterator[Line]:
-        for row in await self._rows("notices"):
+        async for row in self._each("notices"):
             yield {"notice": row.pop("kind"), **row}
+
+    async def _each(self, name: str, **more: Any) -> AsyncIterator[Line]:
+        """Yield rows through a cursor of the server: there may be any number of them."""
+        async with self._connection.cursor(f"export_{name}", row_factory=dict_row) as cursor:
+            cursor.itersize = AT_ONCE
+            await cursor.execute(SQL[name], {**self._base, **more})
+            async for row in cursor:
+                yield row
 
     async def _rows(self, name: str, **more: Any) -> Sequence[Line]:
         async with self._connection.cursor(row_factory=dict_row) as cursor:

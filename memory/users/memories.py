@@ -78,8 +78,9 @@ async def list_memories(
 
 
 def _listed(row: dict[str, Any], keys: TenantKeys, tenant: str) -> ListedMemory:
-    if sealed := row.pop("sealed"):
-        row["query"] = open_texts(keys, tenant, row["id"], sealed).query
+    sealed, content_id = row.pop("sealed"), row.pop("content_id")
+    if sealed:
+        row["query"] = open_texts(keys, tenant, content_id, sealed).query
     return ListedMemory(**row)
 
 

@@ -1,14 +1,17 @@
 -- What users see and set of their memory. Each is run in a transaction of the tenant.
 
 -- name: memories
--- A user's episodes, newest first; uses episodes_user.
-SELECT id, workflow_type, workflow_id, agent_id, (extract(epoch FROM ended) * 1000)::bigint AS ended,
-    outcome, reward, query, tools, state, events, sealed
-FROM episodes
-WHERE tenant = %(tenant)s AND user_id = %(user_id)s
-    AND (%(agent_id)s::text IS NULL OR agent_id = %(agent_id)s)
-    AND ended >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
-ORDER BY ended DESC, id LIMIT %(limit)s
+-- A user's episodes, newest first; uses episodes_user. A merged one has the texts of the episode that
+-- counts it, for which they were sealed.
+SELECT e.id, e.workflow_type, e.workflow_id, e.agent_id,
+    (extract(epoch FROM e.ended) * 1000)::bigint AS ended, e.outcome, e.reward,
+    coalesce(c.query, e.query) AS query, coalesce(c.tools, e.tools) AS tools, e.state, e.events,
+    coalesce(c.sealed, e.sealed) AS sealed, coalesce(c.id, e.id) AS content_id
+FROM episodes AS e LEFT JOIN episodes AS c ON c.tenant = e.tenant AND c.id = e.merged_into
+WHERE e.tenant = %(tenant)s AND e.user_id = %(user_id)s
+    AND (%(agent_id)s::text IS NULL OR e.agent_id = %(agent_id)s)
+    AND e.ended >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+ORDER BY e.ended DESC, e.id LIMIT %(limit)s
 
 -- name: count_events
 -- How many events of a run are stored, packed ones too.
@@ -73,16 +76,21 @@ WHERE tenant = %(tenant)s AND trace IS NOT NULL
 ORDER BY workflow_id, workflow_type LIMIT %(limit)s
 
 -- name: episodes
--- The user's episodes from one key on.
-SELECT id, tenant, workflow_type, workflow_id, user_id, agent_id, session_id,
-    (extract(epoch FROM started) * 1000)::bigint AS started,
-    (extract(epoch FROM ended) * 1000)::bigint AS ended, outcome, reward, confidence, duration_ms,
-    cost_ms, query, query_hash, context, context_hash, first_call, calls, concepts, domains,
-    agents_used, insights, reference_ids, response, events, sealed, id AS content_id
-FROM episodes
-WHERE tenant = %(tenant)s AND user_id = %(user_id)s
-    AND (workflow_id, workflow_type) > (%(after_id)s::text, %(after_type)s::text)
-ORDER BY workflow_id, workflow_type LIMIT %(limit)s
+-- The user's episodes from one key on; a merged one with the texts of the episode that counts it.
+SELECT e.id, e.tenant, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.session_id,
+    (extract(epoch FROM e.started) * 1000)::bigint AS started,
+    (extract(epoch FROM e.ended) * 1000)::bigint AS ended, e.outcome, e.reward, e.confidence,
+    e.duration_ms, e.cost_ms, coalesce(c.query, e.query) AS query,
+    coalesce(c.query_hash, e.query_hash) AS query_hash, coalesce(c.context, e.context) AS context,
+    e.context_hash, coalesce(c.first_call, e.first_call) AS first_call,
+    coalesce(c.calls, e.calls) AS calls, coalesce(c.concepts, e.concepts) AS concepts,
+    coalesce(c.domains, e.domains) AS domains, coalesce(c.agents_used, e.agents_used) AS agents_used,
+    e.insights, e.reference_ids, e.response, e.events, coalesce(c.sealed, e.sealed) AS sealed,
+    coalesce(c.id, e.id) AS content_id
+FROM episodes AS e LEFT JOIN episodes AS c ON c.tenant = e.tenant AND c.id = e.merged_into
+WHERE e.tenant = %(tenant)s AND e.user_id = %(user_id)s
+    AND (e.workflow_id, e.workflow_type) > (%(after_id)s::text, %(after_type)s::text)
+ORDER BY e.workflow_id, e.workflow_type LIMIT %(limit)s
 
 -- name: retrievals
 -- All stages of the retrievals that found one of the episodes.

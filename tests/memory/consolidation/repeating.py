@@ -8,6 +8,7 @@ from typing import Any
 from agents.memory.assembling import assemble_next
 from memory.store.merging import ConsolidationSweep
 from memory.store.outbox import fill_outbox
+from memory.users.client import UserMemory
 from sinks.connections import connect_postgres
 from tests.memory.episode_targets import target_at
 from tests.memory.stored_runs import DAY_MS, event, rows, store
@@ -112,3 +113,16 @@ def consolidated(dsn: str, **options: Any) -> ConsolidationSweep:
     sweep = asyncio.run(run())
     assert rows(dsn, UNEVEN) == []
     return sweep
+
+
+async def seen_by_user(dsn: str, user: str = "u1") -> list[tuple[Any, ...]]:
+    """Return what a user of acme is shown of each run, and what the export has of it."""
+    memory = UserMemory(dsn, "127.0.0.1:1", tenant="acme", user_id=user)
+    listed = {each.workflow_id: (each.query, each.tools) for each in await memory.memories()}
+    lines = [line async for line in memory.export() if line["kind"] == "episode"]
+    assert len(lines) == len(listed)
+    return [
+        (line["workflow_id"], line["query"], line["calls"], line["context"], line["concepts"],
+         *listed[line["workflow_id"]])
+        for line in lines
+    ]  # fmt: skip

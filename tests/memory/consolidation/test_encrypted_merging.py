@@ -20,6 +20,7 @@ from tests.memory.consolidation.repeating import (
     STATES,
     assembled_again,
     consolidated,
+    seen_by_user,
     stored,
     task,
 )
@@ -60,7 +61,7 @@ async def exported(dsn: str, tenant: str = "acme") -> dict[str, Episode]:
 
 
 def test_only_runs_of_equal_texts_are_merged(sealed: str) -> None:
-    before = asyncio.run(exported(sealed))
+    before, shown = asyncio.run(exported(sealed)), asyncio.run(seen_by_user(sealed))
 
     async def outlook() -> dict[str, int]:
         async with await connect_postgres(sealed) as connection:
@@ -81,6 +82,7 @@ def test_only_runs_of_equal_texts_are_merged(sealed: str) -> None:
         name: each._replace(response=None) if name in lost else each
         for name, each in before.items()
     }
+    assert asyncio.run(seen_by_user(sealed)) == shown
 
 
 def test_a_merged_run_is_assembled_again_from_encrypted_events(sealed: str) -> None:

@@ -24,6 +24,7 @@ from tests.memory.consolidation.repeating import (
     assembled_again,
     consolidated,
     repeated,
+    seen_by_user,
     stored,
     task,
 )
@@ -129,6 +130,15 @@ def test_statistics_and_exports_have_all_runs(migrated: str) -> None:
     for each in (before, stats):
         del each["bytes"], each["models"]
     assert stats == before
+
+
+def test_a_user_is_shown_what_merged_runs_were_about(migrated: str) -> None:
+    stored(migrated, *repeated(4), *task("failed", outcome="failure"))
+    before = asyncio.run(seen_by_user(migrated))
+    assert len(before) == 5
+    assert all(all(each) for each in before)
+    assert consolidated(migrated).merged == 3
+    assert asyncio.run(seen_by_user(migrated)) == before
 
 
 @pytest.mark.parametrize("which", ["run-00", "run-03"])
