@@ -123,7 +123,9 @@ def remains(
         holding = [n for n, begin in sorted(state.begin.items()) if begin < state.end[n]]
         if topic is EVENTS:
             same = stored.epoch == epoch.number
-            holding = [n for n in holding if not same or state.begin[n] <= stored.offsets.get(n, 0)]
+            # Where the sink has not come to the record, events may have come before it.
+            gone = {n for n, offset in stored.offsets.items() if same and offset < state.begin[n]}
+            holding = [n for n in holding if n not in gone]
         if holding:
             until = _until(at, settings.get(topic.name, {}))
             found.append(Remainder(topic.name, _WHAT[topic.name], until, holding))

@@ -144,5 +144,8 @@ def test_a_receipt_names_where_bytes_remain_and_until_when() -> None:
     assert (marks.until, "90 seconds after" in marks.what) == (NOW + 90_000, True)
     everything_gone = {EVENTS.name: TopicState(EVENTS.name, 2, {0: 11, 1: 21}, {0: 30, 1: 30})}
     assert remains(stored, Epoch(7, 2), everything_gone, settings) == elsewhere
+    unapplied = stored._replace(offsets={0: 10})
+    (waiting, *_) = remains(unapplied, Epoch(7, 2), everything_gone, settings)
+    assert waiting.partitions == [1], "the sink has not come to the record there"
     (again, *_) = remains(stored, Epoch(8, 2), everything_gone, {})
     assert (again.partitions, again.until) == ([0, 1], None), "of another log nothing is known"

@@ -220,7 +220,7 @@ WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[
 
 -- name: memory_purges
 -- The mark by which writers leave out what comes late. Of several purges of a subject the latest
--- counts, with the runs of all.
+-- counts, with the runs of all; the offsets are those of its record, as far as the sink has come to it.
 INSERT INTO memory_purges AS old (
     tenant, user_id, session_id, workflow_id, at, rows, id, runs, erased_at, epoch, offsets
 ) VALUES (
@@ -236,8 +236,11 @@ ON CONFLICT (tenant, user_id, session_id, workflow_id) DO UPDATE SET
     id = CASE WHEN excluded.at >= old.at THEN excluded.id ELSE old.id END,
     erased_at = greatest(old.erased_at, excluded.erased_at),
     runs = ARRAY(SELECT unnest(old.runs) UNION SELECT unnest(excluded.runs) ORDER BY 1),
-    epoch = coalesce(excluded.epoch, old.epoch),
-    offsets = CASE WHEN excluded.epoch IS NULL THEN old.offsets
+    epoch = CASE WHEN excluded.at > old.at THEN excluded.epoch
+        WHEN excluded.at < old.at THEN old.epoch
+        ELSE coalesce(excluded.epoch, old.epoch) END,
+    offsets = CASE WHEN excluded.at > old.at THEN excluded.offsets
+        WHEN excluded.at < old.at OR excluded.epoch IS NULL THEN old.offsets
         WHEN old.epoch = excluded.epoch THEN old.offsets || excluded.offsets
         ELSE excluded.offsets END
 

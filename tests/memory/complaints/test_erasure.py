@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from agents.storage.purging import BatchPurges
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.service import RetrievalService
 from memory.store.reading import find_episodes
@@ -34,7 +33,7 @@ from tests.memory.complaints.purging import (
     refer_to,
     user_run,
 )
-from tests.memory.stored_runs import AT, WordEmbedder, rows, store
+from tests.memory.stored_runs import WordEmbedder, rows, store
 from tests.patience import until
 
 pytestmark = pytest.mark.integration
@@ -316,24 +315,44 @@ def test_a_purge_waits_for_writers_and_they_for_it(migrated: str) -> None:
     assert found_in(migrated, CANARY) == []
 
 
-def test_the_mark_has_the_offsets_and_what_is_left_is_counted(migrated: str) -> None:
-    log = filled(migrated, *everybody())
-    log.write(of_user())
+def marked(dsn: str) -> tuple[Any, dict[str, int]]:
+    """Return the one purge that is stored, and what is left of it."""
 
     async def look() -> tuple[Any, dict[str, int]]:
-        async with await connect_postgres(migrated) as connection:
+        async with await connect_postgres(dsn) as connection:
             (stored,) = await read_purges(connection)
             return stored, await remaining_rows(connection, stored.purge)
 
+    return asyncio.run(look())
+
+
+def test_the_mark_has_the_offsets_and_what_is_left_is_counted(migrated: str) -> None:
+    log = filled(migrated, *everybody())
+    log.write(of_user())
     asyncio.run(log.store(migrated))
-    stored, left = asyncio.run(look())
+    stored, left = marked(migrated)
     assert (stored.epoch, stored.rows) == (7, 12)
     assert stored.offsets == {n: batch.end - 1 for n, batch in enumerate(log.partitions)}
     assert left == {}
     asyncio.run(store(migrated, user_run("acme", "u1", "mine-1", CANARY)))
-    assert asyncio.run(look())[1] == {"episodic_events": 2}
-    assert BatchPurges.__doc__
-    assert AT < LATER
+    assert marked(migrated)[1] == {"episodic_events": 2}
+
+
+def test_the_offsets_of_a_repeated_purge_are_those_of_the_newest_record(migrated: str) -> None:
+    """Else its receipt would say that the sink is past it before the sink has come to it."""
+    log, again = filled(migrated, *everybody()), of_user(id="p2", at=LATER + 1)
+    log.write(of_user())
+    asyncio.run(log.store(migrated))
+    purged(migrated, again)
+    for _ in range(2):  # the sink that begins again comes to the earlier record first
+        stored, _left = marked(migrated)
+        assert (stored.purge.id, stored.epoch, stored.offsets) == ("p2", None, {})
+        asyncio.run(log.store(migrated))
+    log.write(again)
+    asyncio.run(log.store(migrated))
+    stored, left = marked(migrated)
+    assert (stored.purge.id, stored.epoch, left) == ("p2", 7, {})
+    assert stored.offsets == {n: batch.end - 1 for n, batch in enumerate(log.partitions)}
 
 
 def test_a_vacuum_by_a_role_that_owns_nothing_says_so(migrated: str) -> None:
