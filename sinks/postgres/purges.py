@@ -74,12 +74,36 @@ class StoredPurge(NamedTuple):
 
 
 async def read_purges(
-    connection: AsyncConnection[Any], tenants: Iterable[str] | None = None
+    connection: AsyncConnection[Any],
+    tenants: Iterable[str] | None = None,
+    limit: int | None = None,
 ) -> list[StoredPurge]:
-    """Return what has been purged of tenants, or of all, the oldest first."""
-    wanted = {"tenants": None if tenants is None else sorted(set(tenants))}
+    """Return what has been purged of tenants, or of all, the oldest first; at most `limit`."""
+    wanted = {"tenants": None if tenants is None else sorted(set(tenants)), "limit": limit}
     rows = await (await connection.execute(_SQL["purges"], wanted)).fetchall()
     return [_stored(row) for row in rows]
+
+
+async def read_purges_naming(
+    connection: AsyncConnection[Any], tenants: Iterable[str], subjects: Iterable[EventSubject]
+) -> list[StoredPurge]:
+    """Return the purges of tenants that may cover one of some events, the oldest first."""
+    users, sessions, workflows = set[str](), set[str](), set[str]()
+    for each in subjects:
+        users.add(each.user_id or "")
+        sessions.add(each.session_id or "")
+        workflows.add(each.workflow_id)
+    wanted = {
+        "tenants": sorted(set(tenants)), "users": _storable(users),
+        "sessions": _storable(sessions), "workflows": _storable(workflows),
+    }  # fmt: skip
+    rows = await (await connection.execute(_SQL["purges_naming"], wanted)).fetchall()
+    return [_stored(row) for row in rows]
+
+
+def _storable(names: Iterable[str]) -> list[str]:
+    """Return the names that a purge may have: Postgres takes no NUL, not even in a question."""
+    return sorted(name for name in names if name and "\0" not in name)
 
 
 def _stored(row: Sequence[Any]) -> StoredPurge:

@@ -1,11 +1,23 @@
 -- What a purge does to each table, in this order and in one transaction.
 
 -- name: purges
--- What has been erased of these tenants, or of all.
+-- What has been erased of these tenants, or of all; `limit`: so many at most, NULL: all.
 SELECT tenant, user_id, session_id, workflow_id, id, (extract(epoch FROM at) * 1000)::bigint, runs,
     epoch, offsets, coalesce(rows, 0)
 FROM memory_purges
 WHERE %(tenants)s::text[] IS NULL OR tenant = ANY (%(tenants)s::text[])
+ORDER BY at, tenant, user_id, session_id, workflow_id
+LIMIT %(limit)s::bigint
+
+-- name: purges_naming
+-- Those of these tenants that may cover events with some users, sessions and workflow ids.
+SELECT tenant, user_id, session_id, workflow_id, id, (extract(epoch FROM at) * 1000)::bigint, runs,
+    epoch, offsets, coalesce(rows, 0)
+FROM memory_purges
+WHERE tenant = ANY (%(tenants)s::text[])
+    AND (user_id = ANY (%(users)s::text[]) OR session_id = ANY (%(sessions)s::text[])
+        OR workflow_id = ANY (%(workflows)s::text[]) OR runs && %(workflows)s::text[]
+        OR (user_id = '' AND session_id = '' AND workflow_id = ''))
 ORDER BY at, tenant, user_id, session_id, workflow_id
 
 -- name: known
