@@ -282,9 +282,16 @@ WHERE tenant = %(tenant)s
             OR %(session_id)s = ANY (trace_others)))
     AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
 UNION ALL
-SELECT 'threshold_history', count(*) FROM threshold_history
-WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
-    AND at <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+SELECT 'threshold_history', count(*) FROM threshold_history AS h
+WHERE h.tenant = %(tenant)s AND (%(whole)s OR string_to_array(h.path, '/') @> ARRAY[%(part)s::text])
+    AND h.at <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+    -- A deletion has no time. That of a context that was learned after the purge is not covered.
+    AND NOT (h.learner = '' AND EXISTS (
+        SELECT FROM threshold_history AS later
+        WHERE later.tenant = h.tenant AND later.path = h.path
+            AND later.at > timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+            AND (later.epoch, later."offset") < (h.epoch, h."offset")
+    ))
 UNION ALL
 SELECT 'notices', count(*) FROM notices
 WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
