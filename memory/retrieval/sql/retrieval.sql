@@ -33,9 +33,10 @@ SELECT EXISTS (SELECT FROM memory_profiles WHERE tenant = %(tenant)s AND NOT ena
 
 -- name: hidden_cases
 -- The oldest of the user's own cases that a profile lets through, and whether there are others, which
--- it does not; uses episodes_user.
+-- it does not; uses episodes_user. Merged and pruned runs are no cases: they take no place.
 WITH own AS (
-    SELECT agent_id, ended FROM episodes WHERE tenant = %(tenant)s AND user_id = %(user_id)s
+    SELECT agent_id, ended FROM episodes
+    WHERE tenant = %(tenant)s AND user_id = %(user_id)s AND state = 'live'
 ), passing AS (
     SELECT ended FROM own
     WHERE (%(own_agent)s::text IS NULL OR coalesce(agent_id, '') = %(own_agent)s)

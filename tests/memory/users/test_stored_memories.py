@@ -258,6 +258,17 @@ def test_the_window_is_of_the_own_cases(migrated: str) -> None:
     assert len(names(found(migrated, user_id="u1", agent_id="a"))) == 4
 
 
+@pytest.mark.parametrize("state", ["merged", "pruned", "quarantined"])
+def test_what_is_no_case_takes_no_place_in_the_window(migrated: str, state: str) -> None:
+    asyncio.run(store(migrated, of_agents("a", "a", "a", "a")))
+    asyncio.run(assemble(migrated))
+    asyncio.run(user(migrated).set_profile(window_size=2))
+    with psycopg.connect(migrated) as connection:
+        newest = "UPDATE episodes SET state = %s WHERE workflow_id IN ('run-2', 'run-3')"
+        connection.execute(newest, [state])
+    assert names(found(migrated, user_id="u1", agent_id="a")) == ["other", "run-0", "run-1"]
+
+
 def test_a_profile_keeps_what_is_not_changed_and_is_audited(migrated: str) -> None:
     async def steps() -> None:
         memory = user(migrated)
