@@ -153,7 +153,7 @@ METRICS: Final = (
     WorkerMetric(
         "headstart_consolidation_age_seconds",
         "gauge",
-        "memory: time since the last consolidation ended, when last asked; 0: not known",
+        "memory: time since the last consolidation ended, or runs wait for the first; 0: not known",
     ),
     WorkerMetric(
         "headstart_quarantined_episodes",

@@ -14,8 +14,9 @@ import structlog
 from psycopg import AsyncConnection, errors
 
 from agents.memory.busy_rows import BUSY, reason_of
+from agents.memory.packing import PACK_AFTER_DAYS
 from memory.store.limits import RetentionLimits
-from memory.store.maintenance import EVERY_S, last_finished, note_finished
+from memory.store.maintenance import EVERY_S, last_finished, note_finished, oldest_packed_s
 from memory.store.merging import ConsolidationSweep
 from memory.store.pruning import PruneSweep
 
@@ -43,7 +44,8 @@ class MemoryMaintenance:
         self.merged = self.cases = self.events = 0
         """Runs merged, cases and packed events deleted since the worker began."""
         self.age_s = 0.0
-        """Seconds since the last consolidation ended, when last asked; 0: not known."""
+        """Seconds since the last consolidation ended, or for which runs wait for the first, when
+        last asked; 0: not known."""
         self._limits, self._clock, self._pruned = limits, clock, pruned
         self._next = clock() + first_s
         self._sweep: ConsolidationSweep | PruneSweep | None = None
@@ -68,7 +70,7 @@ class MemoryMaintenance:
     async def _is_due(self, connection: AsyncConnection[Any]) -> bool:
         self._next = self._clock() + CHECK_S
         ages = [await last_finished(connection, task) for task in ("consolidate", "prune")]
-        self.age_s = ages[0].age_s if ages[0] is not None else 0.0
+        self.age_s = ages[0].age_s if ages[0] is not None else await _waiting_s(connection)
         return any(age is None or age.age_s >= EVERY_S for age in ages)
 
     async def _advance(
@@ -97,3 +99,8 @@ class MemoryMaintenance:
             self._sweep = None
             log.info("memory.pruned", **sweep.counts)
             self._pruned()
+
+
+async def _waiting_s(connection: AsyncConnection[Any]) -> float:
+    """Return for how many seconds packed runs wait for a first consolidation."""
+    return max(0.0, await oldest_packed_s(connection) - PACK_AFTER_DAYS * EVERY_S)

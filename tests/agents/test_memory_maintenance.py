@@ -11,6 +11,7 @@ from agents.memory.maintenance import CHECK_S, FIRST_S, MemoryMaintenance
 from console.inspection.doctor.findings import WARNING
 from console.inspection.doctor.memory import check_memory
 from memory.store.limits import RetentionLimits
+from memory.store.maintenance import EVERY_S
 from sinks.connections import connect_postgres
 from tests.memory.consolidation.repeating import repeated, stored, task
 from tests.memory.stored_runs import rows
@@ -82,6 +83,7 @@ def test_a_failed_step_is_tried_again(migrated: str) -> None:
                 while await each.step(connection):
                     pass
             assert each.merged == 0
+            assert each.age_s > EVERY_S, "that it has never run is seen"
             now = CHECK_S
             while await each.step(connection):
                 pass
