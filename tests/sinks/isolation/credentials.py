@@ -42,6 +42,14 @@ ALLOWED: Final[dict[str, tuple[set[str], set[str], set[str]]]] = {
     "tenant_keys":            (READS | ADDS,   READS | ADDS,          READS),
 }  # fmt: skip
 """By table, for each of `ROLES`. COPY into a table is refused where row-level security applies."""
+BEYOND: Final = {
+    ("headstart_sink", "episodes", "UPDATE"): {
+        "trace", "trace_ids", "trace_types", "trace_others", "support"
+    },
+    ("headstart_sink", "episode_outbox", "UPDATE"): {"noted"},
+    ("headstart_worker", "trace_dictionaries_id_seq", "USAGE"): {""},
+}  # fmt: skip
+"""What was granted on columns, and on sequences (column ""), by role, relation and right."""
 FUNCTIONS: Final[dict[str, tuple[bool, bool, bool]]] = {
     "add_event_partition": (True, False, False),
     "drop_event_partition": (False, True, False),
@@ -58,6 +66,15 @@ PARTITIONS: Final = """SELECT relname FROM pg_class WHERE relnamespace = 'public
 WITH_TENANT: Final = """SELECT c.relname FROM pg_class c JOIN pg_attribute ON attrelid = c.oid
     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
         AND attname = 'tenant' AND NOT attisdropped AND NOT relispartition"""
+GRANTS_BEYOND: Final = """
+    SELECT coalesce(rolname, 'public'), relname, privilege_type, name FROM (
+        SELECT attrelid AS oid, attname AS name, attacl AS acl FROM pg_attribute
+        WHERE attacl IS NOT NULL
+        UNION ALL
+        SELECT oid, '', relacl FROM pg_class WHERE relkind = 'S' AND relacl IS NOT NULL
+    ) AS granted JOIN pg_class USING (oid), aclexplode(acl) AS each
+    LEFT JOIN pg_roles ON pg_roles.oid = grantee
+    WHERE relnamespace = 'public'::regnamespace AND grantee <> relowner"""
 COLUMNS: Final = """SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0
     AND NOT attisdropped AND attidentity = '' AND attgenerated = '' ORDER BY attnum"""
 REQUIRED: Final = """SELECT attname, format_type(atttypid, NULL) FROM pg_attribute

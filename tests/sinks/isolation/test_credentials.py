@@ -18,8 +18,10 @@ from sinks.postgres.isolation import DEFINERS as OWN_DEFINERS
 from sinks.postgres.isolation import INSERTABLE, READABLE, TENANT_TABLES
 from tests.sinks.isolation.credentials import (
     ALLOWED,
+    BEYOND,
     DEFINERS,
     FUNCTIONS,
+    GRANTS_BEYOND,
     OPERATIONS,
     PARTITIONS,
     READS,
@@ -52,6 +54,14 @@ def test_everything_in_the_catalogue_has_an_entry(owner: Session) -> None:
     assert set(names(owner, DEFINERS)) == FUNCTIONS.keys() == set(OWN_DEFINERS)
     roles = "SELECT rolname FROM pg_roles WHERE rolname LIKE 'headstart%' ORDER BY 1"
     assert set(names(owner, roles)) == set(ROLES)
+
+
+def test_nothing_else_is_granted_on_columns_and_sequences(owner: Session) -> None:
+    """The matrix asks for whole tables."""
+    found: dict[tuple[str, str, str], set[str]] = {}
+    for role, relation, right, column in owner.execute(GRANTS_BEYOND.encode()):
+        found.setdefault((role, relation, right), set()).add(column)
+    assert found == BEYOND
 
 
 def test_doctor_and_the_matrix_agree_on_the_reader() -> None:
