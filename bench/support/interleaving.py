@@ -21,6 +21,7 @@ from agents.memory.assembling import StepTarget
 from agents.memory.embedding import GuardedEmbedder
 from bench.support.marked_tenants import (
     TENANTS,
+    add_settings,
     add_thresholds,
     made_runs,
     mark,
@@ -149,10 +150,11 @@ class _Writer:
         self._one_at_a_time = asyncio.Lock()
 
     async def store_all(self) -> None:
-        """Store all runs of both tenants, and their thresholds."""
+        """Store all runs of both tenants, their thresholds and settings."""
         runs = self._paths.runs
         await store_runs(self._sink, self._target, [(t, made, 0) for made in runs for t in TENANTS])
         await add_thresholds(self._target.connection)
+        await add_settings(self._target.connection)
         # Without statistics a join of vectors and episodes reads the tenant once for each vector.
         await self._target.connection.execute("ANALYZE")
 

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import orjson
 from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
 
 from agents.memory.assembling import StepTarget, assemble_next
 from bench.support.made_episodes import EpisodeMaker, MadeEpisode
@@ -27,6 +28,15 @@ _ADD_HISTORY: Final = """
     INSERT INTO threshold_history VALUES (%s, %s, %s, 1, %s, .9, .8, 10, 'ema', now())
     ON CONFLICT DO NOTHING
 """
+_ADD_PROFILE: Final = """
+    INSERT INTO memory_profiles (tenant, user_id, agent_id) VALUES (%s, %s, 'another')
+    ON CONFLICT DO NOTHING
+"""
+_ADD_POLICY: Final = """
+    INSERT INTO memory_policies (tenant, version, features, weights, metrics, status)
+    VALUES (%s, 1, '{}', '{}', %s, 'refused') ON CONFLICT DO NOTHING
+"""
+"""Of no known features: it ranks nothing."""
 
 
 def mark(tenant: str) -> str:
@@ -102,6 +112,13 @@ async def add_thresholds(connection: AsyncConnection[Any]) -> None:
                 workflow_type="workflow-1", path=path, at=1, evidence={"by": mark(tenant)},
             )  # fmt: skip
             await add_notices(connection, [(0, notice)])
+
+
+async def add_settings(connection: AsyncConnection[Any]) -> None:
+    """Add a profile, for an agent that asks for nothing, and a ranking policy of both tenants."""
+    for tenant in TENANTS:
+        await connection.execute(_ADD_PROFILE, [tenant, f"user-{mark(tenant)}"])
+        await connection.execute(_ADD_POLICY, [tenant, Jsonb({"by": mark(tenant)})])
 
 
 async def _refuse(refused: Any) -> None:

@@ -20,6 +20,8 @@ from memory.retrieval.client import Memory
 from memory.retrieval.concepts import read_concepts
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.service import RetrievalService
+from memory.store.policies import policy_versions
+from memory.store.quarantine import quarantined_batches
 from memory.store.reading import all_episodes, find_episodes, memory_stats
 from memory.users.export import user_export
 from memory.users.memories import list_memories
@@ -143,6 +145,18 @@ async def _notices(connection: Any, _at: ReadPaths, tenant: str, _draw: random.R
     return await newest_notices(connection, 50, tenant=tenant)
 
 
+async def _quarantined(connection: Any, _at: ReadPaths, tenant: str, _draw: random.Random) -> Any:
+    return await quarantined_batches(connection, tenant)
+
+
+async def _policies(connection: Any, _at: ReadPaths, tenant: str, _draw: random.Random) -> Any:
+    return await policy_versions(connection, tenant, 10)
+
+
+async def _profiles(at: ReadPaths, tenant: str, _draw: random.Random) -> Any:
+    return await at.service.profiles(tenant)
+
+
 def _any_user(at: ReadPaths, draw: random.Random) -> str:
     """Return the user of either tenant: of the other one's there is nothing to be seen."""
     return f"user-{mark(draw.choice(list(at.logged)))}"
@@ -179,10 +193,13 @@ READS: Final[dict[str, Read]] = {
     "archive": _command(_archive),
     "history": _command(_history),
     "notices": _command(_notices),
+    "quarantined": _command(_quarantined),
+    "policies": _command(_policies),
+    "profiles": _profiles,
 }
 """By name; what is returned has the mark of every tenant whose data are in it."""
 WEIGHTS: Final = {
-    "stats": 0.05, "graph": 0.05, "export": 0.05, "archive": 0.1, "context": 0.3,
-    "everything of a user": 0.05,
+    "stats": 0.07, "graph": 0.07, "export": 0.07, "archive": 0.1, "context": 0.3,
+    "everything of a user": 0.07, "quarantined": 0.3, "policies": 0.1, "profiles": 0.2,
 }  # fmt: skip
-"""How often one is chosen that costs more than the others; else 1."""
+"""How often one is chosen that costs more than the others, or reads little; else 1."""
