@@ -165,7 +165,7 @@ def test_a_version_that_an_erased_tenant_taught_is_not_stored(
     migrated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole tenant is purged while the version is trained."""
-    everything = of_user(None, "a", whole_tenant=True, at=2**42)
+    everything = of_user(user_id=None, tenant="a", whole_tenant=True, at=2**42)
 
     async def overtaken(*given: Any) -> str | None:
         await asyncio.to_thread(purged, migrated, everything)

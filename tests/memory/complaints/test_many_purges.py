@@ -44,11 +44,12 @@ def late() -> list[dict[str, Any]]:
 def test_what_comes_late_is_left_out_however_many_purges_there_are(
     migrated: str, monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
-    for number, fields in enumerate((
+    subjects: list[dict[str, Any]] = [
         {"runs": ("open",)}, {"user_id": None, "session_id": "s1"},
         {"user_id": None, "workflow_id": "of-workflow"},
         {"user_id": None, "tenant": "gone", "whole_tenant": True},
-    )):  # fmt: skip
+    ]  # fmt: skip
+    for number, fields in enumerate(subjects):
         purged(migrated, of_user(**{"id": f"p{number}", **fields}))
     if many:
         with psycopg.connect(migrated) as connection:
