@@ -15,13 +15,14 @@ from console.inspection.doctor.databases import check_postgres
 from console.inspection.doctor.findings import ERROR
 from deploy.local import Addresses, StackError
 from deploy.local.process_group import ProcessGroup
+from deploy.local.secure.credentials import OWNER
 from deploy.local.secure.programs import postgres_installation
 from tests.patience import until
 from tests.processes import ENVIRONMENT, command_line
 from tests.secure.broker import Listeners
 from tests.secure.certificates import Certificates
 from tests.secure.commands import Command
-from tests.secure.tls_postgres import OWNER, TlsPostgres
+from tests.secure.tls_postgres import TlsPostgres
 
 HERE = "DNS:localhost,IP:127.0.0.1"
 EXPIRED = ("its certificate, or that of its CA, has expired", "renew it on the server")

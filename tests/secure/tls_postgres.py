@@ -6,51 +6,31 @@ import os
 import signal
 import socket
 import ssl
+from functools import partial
 from pathlib import Path
 
 from deploy.local.ports import HOST, Ports
 from deploy.local.postgres import Postgres
 from deploy.local.process_group import ProcessGroup
-from deploy.local.secure.private_files import write_private
-from deploy.local.secure.servers import SecuredPostgres
+from deploy.local.secure.credentials import OWNER
+from deploy.local.secure.servers import SecuredPostgres, postgres_tls_settings
 from deploy.local.service_account import Account
 from tests.patience import until
 from tests.secure.certificates import Certificates
 
-OWNER = "postgres"
-_HBA = "hostssl all all 127.0.0.1/32 cert\n"
-
 
 class _ByTests(SecuredPostgres):
-    """The settings of `up --secure`, with certificates of the tests' CA, whose key they have."""
+    """Postgres of `up --secure`, with certificates of the tests' CA, whose key they have."""
 
     def __init__(self, certificates: Certificates) -> None:
-        self.certificates = certificates
-        self.cluster, self.account = Path(), None  # type: tuple[Path, Account | None]
+        self._certificates = certificates
 
     def settings(self, cluster: Path, account: Account | None) -> dict[str, str]:
-        self.cluster, self.account = cluster, account
-        self.write("server")
-        for name, text in {
-            "ca.pem": self.certificates.pem("ca").read_text(),
-            "secure_hba.conf": _HBA,
-        }.items():
-            write_private(cluster / name, text, account)
-        return {
-            "ssl": "on",
-            "ssl_cert_file": "server.pem",
-            "ssl_key_file": "server.key",
-            "ssl_ca_file": "ca.pem",
-            "hba_file": "secure_hba.conf",
-        }
-
-    def write(self, name: str) -> None:
-        for source in (self.certificates.pem(name), self.certificates.key(name)):
-            target = self.cluster / f"server{source.suffix}"
-            write_private(target, source.read_text(), self.account)
+        self.write = partial(postgres_tls_settings, cluster, self._certificates, account)
+        return self.write()
 
     def dsn(self, port: int, database: str) -> str:
-        return dsn(self.certificates, port, database)
+        return dsn(self._certificates, port, database)
 
 
 def dsn(certificates: Certificates, port: int, database: str, client: str = OWNER) -> str:
@@ -82,7 +62,7 @@ class TlsPostgres:
 
     def present(self, name: str) -> None:
         """Have new connections see this certificate."""
-        self._secured.write(name)
+        self._secured.write(server=name)
         server = self._service.server
         assert server is not None
         os.kill(server.pid, signal.SIGHUP)

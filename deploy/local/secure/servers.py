@@ -12,6 +12,7 @@ from deploy.access.redis_acls import redis_commands
 from deploy.access.rights import OPERATOR, Right, rights
 from deploy.local import readiness
 from deploy.local.ports import HOST
+from deploy.local.secure.certificates import CertificateFolder
 from deploy.local.secure.credentials import BROKER, SERVER, USERS, Credentials
 from deploy.local.secure.private_files import write_private
 from deploy.local.secure.programs import knows_setinfo, postgres_installation, redis_server
@@ -103,26 +104,35 @@ class SecuredPostgres:
 
     def settings(self, cluster: Path, account: Account | None) -> dict[str, str]:
         """Write certificates and `hba` file into the cluster, and return the server's settings."""
-        certificates = self._credentials.certificates
-        files = {
-            "server.pem": certificates.pem(SERVER),
-            "server.key": certificates.key(SERVER),
-            "ca.pem": self._credentials.ca,
-        }
-        written = {name: path.read_text() for name, path in files.items()}
-        for name, text in (written | {"secure_hba.conf": _HBA}).items():
-            write_private(cluster / name, text, account)
-        return {
-            "ssl": "on",
-            "ssl_cert_file": "server.pem",
-            "ssl_key_file": "server.key",
-            "ssl_ca_file": "ca.pem",
-            "hba_file": "secure_hba.conf",  # relative to the server's directory, the cluster
-        }
+        return postgres_tls_settings(cluster, self._credentials.certificates, account)
 
     def dsn(self, port: int, database: str) -> str:
         """Return the operator's URL."""
         return self._credentials.postgres(OPERATOR, port, database)
+
+
+def postgres_tls_settings(
+    cluster: Path, certificates: CertificateFolder, account: Account | None, *, server: str = SERVER
+) -> dict[str, str]:
+    """Write certificates and `hba` file into a cluster of Postgres, and return its settings.
+
+    `certificates`: those of the authority `ca` and of `server`. `account`: of the server process.
+    """
+    files = {
+        "server.pem": certificates.pem(server),
+        "server.key": certificates.key(server),
+        "ca.pem": certificates.pem("ca"),
+    }
+    written = {name: path.read_text() for name, path in files.items()}
+    for name, text in (written | {"secure_hba.conf": _HBA}).items():
+        write_private(cluster / name, text, account)
+    return {
+        "ssl": "on",
+        "ssl_cert_file": "server.pem",
+        "ssl_key_file": "server.key",
+        "ssl_ca_file": "ca.pem",
+        "hba_file": "secure_hba.conf",  # relative to the server's directory, the cluster
+    }
 
 
 class SecuredRedis:
