@@ -1,10 +1,9 @@
-"""Readers and a publisher of a Redis Cluster in tests, and a judge of what the readers answer."""
+"""Readers and a publisher of a Redis Cluster, and what holds for them whatever the transport."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +16,6 @@ from tests.patience import until
 from topics.schema.json_schema import PublishedThreshold
 
 PATIENT_S = 30.0
-STALENESS_S = 1.0
 
 
 def threshold(path: str, offset: int, tenant: str = "default") -> PublishedThreshold:
@@ -52,87 +50,50 @@ def queries(cluster: Cluster) -> int:
     return sum(each.get("cmdstat_hmget", {}).get("calls", 0) for each in counts)
 
 
-class Published:
-    """Publishes ever newer versions of one context, and knows when each was complete."""
+def check_one_round_trip(cluster: Cluster, reader_url: str, writer_url: str) -> None:
+    """Fail unless one query answers for every level of a context, at each master."""
+    names = types_of_masters(cluster)
+    paths = [f"workflow_type={name}" for name in names]
+    finer = [f"{path}/domain=retail/user_id=u7" for path in paths]
+    publish(writer_url, *(threshold(each, 1) for each in (*paths, *finer)))
+    with Thresholds(reader_url, staleness_s=0.0, timeout_s=PATIENT_S) as reader:
+        before = queries(cluster)
+        for name, path in zip(names, finer, strict=True):
+            given = {"workflow_type": name, "domain": "retail"}
+            assert reader.get(given, user_id="u7").level == path
+            assert reader.get(given, user_id="another").level == f"workflow_type={name}"
+        assert queries(cluster) - before == 2 * len(names)
 
-    def __init__(self, url: str, path: str, *, timeout_s: float = PATIENT_S) -> None:
-        self._url, self._path, self._timeout_s = url, path, timeout_s
-        self.moments: list[float] = []
-        """When the version of each offset, from 1, was published."""
-        self._stopped = threading.Event()
-        self.failures = 0
+    async def read() -> list[Threshold]:
+        async with AsyncThresholds(reader_url, staleness_s=0.0, timeout_s=PATIENT_S) as other:
+            gets = (other.get(workflow_type=n, domain="retail", user_id="u7") for n in names)
+            return list(await asyncio.gather(*gets))
 
-    async def _send(self, pause: threading.Lock) -> None:
-        async with ThresholdPublisher(self._url, timeout_s=self._timeout_s) as publisher:
-            while not self._stopped.is_set():
-                with pause:
-                    try:
-                        await publisher.publish([threshold(self._path, len(self.moments) + 1)])
-                        self.moments.append(time.monotonic())
-                    except ConnectionError:
-                        self.failures += 1
-                await asyncio.sleep(0.01)
-
-    @contextmanager
-    def going_on(self) -> Iterator[threading.Lock]:
-        """Publish within the block; none while the lock is held."""
-        pause = threading.Lock()
-        thread = threading.Thread(target=lambda: asyncio.run(self._send(pause)))
-        thread.start()
-        try:
-            yield pause
-        finally:
-            self._stopped.set()
-            thread.join(PATIENT_S)
-
-    def least(self, begun: float) -> int:
-        """Return the offset that an answer to a call at `begun` has at least, unless marked."""
-        return sum(each < begun - STALENESS_S for each in list(self.moments))
+    before = queries(cluster)
+    assert [each.level for each in asyncio.run(read())] == finer
+    assert queries(cluster) - before == len(names)
 
 
-class Reads:
-    """Answers to calls in a loop; each must be recent enough, or marked."""
+def check_announcements(cluster: Cluster, reader_url: str, writer_url: str) -> None:
+    """Fail unless what any master announces reaches a reader without a query."""
+    names = types_of_masters(cluster)
+    with Thresholds(reader_url, staleness_s=PATIENT_S, timeout_s=PATIENT_S) as reader:
+        publish(writer_url, *(threshold(f"workflow_type={name}", 1) for name in names))
+        for name in names:
+            assert reader.get(workflow_type=name).version == (1, 1)
+        for name in names:
+            until_followed(cluster, redis_key("default", name))
+        misses = reader.stats()["misses"]
+        publish(writer_url, *(threshold(f"workflow_type={name}", 2) for name in names))
+        for name in names:
+            until(lambda: reader.get(workflow_type=name).version == (1, 2))  # noqa: B023
+        assert reader.stats()["misses"] == misses
+        assert reader.stats()["announcements"] >= len(names)
 
-    def __init__(self, published: Published, get: Callable[[], Threshold]) -> None:
-        self._published, self._get = published, get
-        self.fresh = self.stale = 0
-        self.wrong: list[tuple[int, Threshold]] = []
-        self.newest = 0
-        self._stopped = threading.Event()
 
-    def one(self) -> Threshold:
-        """Read once, and judge the answer."""
-        least = self._published.least(time.monotonic())
-        answer = self._get()
-        offset = answer.version[1] if answer.version else 0
-        if answer.stale:
-            self.stale += 1
-        elif offset < least:
-            self.wrong.append((least, answer))
-        else:
-            self.fresh += 1
-            self.newest = max(self.newest, offset)
-        return answer
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self.one()
-            time.sleep(0.002)
-
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Read within the block."""
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stopped.set()
-            thread.join(PATIENT_S)
-
-    def reach(self, offset: int) -> None:
-        """Wait for an answer of this version that is not stale."""
-        until(lambda: self.newest >= offset, seen=lambda: (self.newest, offset))
+def until_followed(cluster: Cluster, key: str) -> None:
+    """Wait until one reader follows a hash at its master."""
+    until(lambda: cluster.owner(key).run("PUBSUB NUMSUB", key)[0][1] == 1)
 
 
 @contextmanager

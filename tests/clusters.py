@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -240,3 +242,16 @@ class Cluster:
         for each in self.nodes:
             each.client.close()
             each.kill()
+
+
+@contextmanager
+def running_cluster(
+    home: Path, transport: Transport | None = None, *, node_timeout_ms: int = NO_ELECTION_MS
+) -> Iterator[Cluster]:
+    """Run a cluster in the block."""
+    made = Cluster(home, transport, node_timeout_ms=node_timeout_ms)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()

@@ -16,7 +16,6 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,7 +29,7 @@ from kernels.loader import load
 from processing.kernel_handle import kernels
 from sinks.postgres.migrate import migrate
 from tests import secured
-from tests.clusters import Cluster
+from tests.clusters import Cluster, running_cluster
 from tests.databases import made_database
 from tests.sentinels import Sentinels
 from tests.standbys import PostgresPair, Server
@@ -163,17 +162,6 @@ def postgres_dsn(addresses: Addresses) -> str:
 @pytest.fixture(scope="session")
 def redis_url(addresses: Addresses) -> str:
     return addresses.redis
-
-
-@contextmanager
-def running_cluster(home: Path) -> Iterator[Cluster]:
-    """Run three masters of Redis with a replica each."""
-    made = Cluster(home)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(scope="module")

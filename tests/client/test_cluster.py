@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from typing import Any
 
 import msgspec
@@ -14,55 +12,34 @@ from headstart.connections.redis_nodes import SlotMap
 from headstart.keys import MODES, PUBLISHED, modes_key, redis_key
 from headstart.thresholds.feeds import node_state
 from headstart.thresholds.modes import Mode
-from headstart.thresholds.reader import AsyncThresholds, Threshold, Thresholds, redis_address
+from headstart.thresholds.reader import AsyncThresholds, Thresholds, redis_address
 from tests.cluster_reads import (
     PATIENT_S,
-    STALENESS_S,
-    Published,
-    Reads,
     async_reader,
+    check_announcements,
+    check_one_round_trip,
     publish,
-    queries,
     thread_reader,
     threshold,
     types_of_masters,
 )
 from tests.clusters import Cluster
+from tests.judged_reads import (
+    KEY,
+    PATH,
+    ReaderKind,
+    read_while_a_master_dies,
+    read_while_a_slot_moves,
+)
 from tests.patience import until
 
 
 def test_every_level_in_one_round_trip(cluster: Cluster) -> None:
-    names = types_of_masters(cluster)
-    paths = [f"workflow_type={name}" for name in names]
-    finer = [f"{path}/domain=retail/user_id=u7" for path in paths]
-    publish(cluster.url, *(threshold(each, 1) for each in (*paths, *finer)))
-    with Thresholds(cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as reader:
-        before = queries(cluster)
-        for name, path in zip(names, finer, strict=True):
-            given = {"workflow_type": name, "domain": "retail"}
-            assert reader.get(given, user_id="u7").level == path
-            assert reader.get(given, user_id="another").level == f"workflow_type={name}"
-        assert queries(cluster) - before == 2 * len(names)
-
-    async def read() -> list[Threshold]:
-        async with AsyncThresholds(cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as other:
-            gets = (other.get(workflow_type=n, domain="retail", user_id="u7") for n in names)
-            return list(await asyncio.gather(*gets))
-
-    before = queries(cluster)
-    assert [each.level for each in asyncio.run(read())] == finer
-    assert queries(cluster) - before == len(names)
+    check_one_round_trip(cluster, cluster.url, cluster.url)
 
 
 def test_announcements_of_every_master_arrive(cluster: Cluster) -> None:
-    names = types_of_masters(cluster)
-    with Thresholds(cluster.url, staleness_s=PATIENT_S, timeout_s=PATIENT_S) as reader:
-        publish(cluster.url, *(threshold(f"workflow_type={name}", 1) for name in names))
-        for name in names:
-            assert reader.get(workflow_type=name).version == (1, 1)
-        publish(cluster.url, *(threshold(f"workflow_type={name}", 2) for name in names))
-        for name in names:
-            until(lambda: reader.get(workflow_type=name).version == (1, 2))  # noqa: B023
+    check_announcements(cluster, cluster.url, cluster.url)
 
 
 def test_the_default_of_a_tenant_is_on_another_master(cluster: Cluster) -> None:
@@ -78,64 +55,31 @@ def test_the_default_of_a_tenant_is_on_another_master(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("kind", [thread_reader, async_reader])
-def test_a_slot_that_moves_while_a_reader_reads(cluster: Cluster, kind: Any) -> None:
-    key = redis_key("default", "refund")
-    published = Published(cluster.url, "workflow_type=refund")
-    target = next(each for each in cluster.masters if each is not cluster.owner(key))
-    with (
-        kind(cluster.url, staleness_s=STALENESS_S, timeout_s=PATIENT_S) as get,
-        published.going_on(),
-    ):
-        reads = Reads(published, get)
-        with reads.going_on():
-            reads.reach(5)
-            cluster.begin_move(key, target)
-            reads.reach(len(published.moments) + 5)
-            cluster.move_keys(key, target)
-            reads.reach(len(published.moments) + 5)
-            cluster.end_move(key, target)
-            until(lambda: target.run("PUBSUB NUMSUB", key)[0][1] == 1)  # follows it there
-            reads.reach(len(published.moments) + 5)
-    assert cluster.owner(key) is target
-    assert not reads.wrong
-    assert not published.failures
+def test_a_slot_that_moves_while_a_reader_reads(cluster: Cluster, kind: ReaderKind) -> None:
+    read_while_a_slot_moves(cluster, kind, cluster.url, cluster.url)
 
 
 @pytest.mark.parametrize("kind", [thread_reader, async_reader])
-def test_a_master_that_dies_while_a_reader_reads(mortal_cluster: Cluster, kind: Any) -> None:
-    key = redis_key("default", "refund")
-    published = Published(mortal_cluster.url, "workflow_type=refund")
-    with (
-        kind(mortal_cluster.url, staleness_s=STALENESS_S, timeout_s=PATIENT_S) as get,
-        published.going_on() as pause,
-    ):
-        reads = Reads(published, get)
-        with reads.going_on():
-            reads.reach(5)
-            with pause:  # a write that no replica has would be lost
-                mortal_cluster.fail_over(key)
-            reads.reach(len(published.moments) + 5)
-    assert not reads.wrong
+def test_a_master_that_dies_while_a_reader_reads(mortal_cluster: Cluster, kind: ReaderKind) -> None:
+    read_while_a_master_dies(mortal_cluster, kind, mortal_cluster.url, mortal_cluster.url)
 
 
 def test_a_late_writer_overwrites_nothing_after_a_failover(mortal_cluster: Cluster) -> None:
-    key, path = redis_key("default", "refund"), "workflow_type=refund"
-    publish(mortal_cluster.url, threshold(path, 7))
+    publish(mortal_cluster.url, threshold(PATH, 7))
     with Thresholds(mortal_cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as reader:
         assert reader.get(workflow_type="refund").version == (1, 7)
-        replica = mortal_cluster.fail_over(key)
-        publish(mortal_cluster.url, threshold(path, 6))
-        assert b'"offset":7' in replica.client.hget(key, path)
-        publish(mortal_cluster.url, threshold(path, 8))
-        assert b'"offset":8' in replica.client.hget(key, path)
+        replica = mortal_cluster.fail_over(KEY)
+        publish(mortal_cluster.url, threshold(PATH, 6))
+        assert b'"offset":7' in replica.client.hget(KEY, PATH)
+        publish(mortal_cluster.url, threshold(PATH, 8))
+        assert b'"offset":8' in replica.client.hget(KEY, PATH)
         until(lambda: not reader.get(workflow_type="refund").stale)  # by queries alone
         assert reader.get(workflow_type="refund").version == (1, 8)
 
 
 def test_a_cluster_that_does_not_serve_gives_what_was_known(cluster: Cluster) -> None:
-    key = redis_key("default", "refund")
-    owner = cluster.owner(key)
-    publish(cluster.url, threshold("workflow_type=refund", 1))
+    owner = cluster.owner(KEY)
+    publish(cluster.url, threshold(PATH, 1))
     with Thresholds(cluster.url, staleness_s=0.0, timeout_s=PATIENT_S) as reader:
         assert not reader.get(workflow_type="refund").stale
         slots = next(each for each in owner.run("CLUSTER SLOTS") if each[2][1] == owner.port)
@@ -147,15 +91,14 @@ def test_a_cluster_that_does_not_serve_gives_what_was_known(cluster: Cluster) ->
 
 
 def test_a_master_that_hangs_gives_what_was_known(cluster: Cluster) -> None:
-    owner = cluster.owner(redis_key("default", "refund"))
-    publish(cluster.url, threshold("workflow_type=refund", 1))
+    owner = cluster.owner(KEY)
+    publish(cluster.url, threshold(PATH, 1))
     with Thresholds(cluster.url, staleness_s=0.0, timeout_s=0.5) as reader:
         until(lambda: not reader.get(workflow_type="refund").stale)
-        assert owner.process is not None
-        owner.process.send_signal(signal.SIGSTOP)
+        owner.hang()
         answer = reader.get(workflow_type="refund")
         assert (answer.stale, answer.version) == (True, (1, 1))
-        owner.process.send_signal(signal.SIGCONT)
+        owner.go_on()
         until(lambda: not reader.get(workflow_type="refund").stale)
 
 
@@ -171,16 +114,14 @@ def test_a_master_that_hangs_keeps_no_other_from_being_asked(
     with Thresholds(cluster.url, staleness_s=0.0, timeout_s=0.2) as reader:
         until(lambda: reader.mode() == "act" and not reader.get(workflow_type=hangs).stale)
         caplog.clear()
-        process = owners[hangs].process
-        assert process is not None
-        process.send_signal(signal.SIGSTOP)
+        owners[hangs].hang()
         of_modes.client.hset(MODES, "*", "off")
         until(lambda: reader.get(workflow_type=hangs).stale and reader.mode() == "off")
         until(lambda: reader.get(workflow_type=hangs).stale
               and not reader.get(workflow_type=serves).stale)  # fmt: skip
         assert caplog.text.count("does not respond") == 1
         assert "responds again" not in caplog.text
-        process.send_signal(signal.SIGCONT)
+        owners[hangs].go_on()
 
 
 def test_no_node_answers_gives_the_default() -> None:
