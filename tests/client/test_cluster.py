@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from headstart.connections.redis_addresses import cluster_address
-from headstart.connections.redis_nodes import SlotMap
 from headstart.keys import MODES, PUBLISHED, modes_key, redis_key
 from headstart.thresholds.feeds import node_state
 from headstart.thresholds.modes import Mode
@@ -188,16 +187,6 @@ def test_the_parts_of_a_url() -> None:
         "username": "me", "password": "p@ss", "ssl": True, "ssl_ca_certs": "/ca.crt"
     }  # fmt: skip
     assert redis_address(url) == "[::1]:7000,other.example"
-
-
-def test_a_node_that_knows_no_host_means_the_one_that_was_asked() -> None:
-    slots = SlotMap([("given", 1)])
-    slots.learn([[0, 16383, [b"", 7, b"id"], [None, 8, b"id"]]], ("given", 1))
-    assert slots.master("any") == ("given", 7)
-    assert slots.nodes == [("given", 1), ("given", 7), ("given", 8)]
-    slots.failed(("given", 1))
-    assert slots.nodes[-1] == ("given", 1)
-    assert not slots.known
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Iterable
-from itertools import islice
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 import redis
 
-from headstart.connections.redis_nodes import AsyncNodes
-from headstart.thresholds.modes import ModeQuery
+from headstart.connections.redis_nodes import AsyncNodes, queue_commands
+from headstart.connections.redis_slots import Command
 from headstart.thresholds.queries import (
     PendingQuery,
     Query,
@@ -42,15 +42,6 @@ class _Pending(PendingQuery):
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(reply)
-
-
-def _add_commands(query: Query, pipeline: Any) -> int:
-    """Add a query's commands to a pipeline; return their number."""
-    if isinstance(query, ModeQuery):
-        query.add_to(pipeline)
-        return 2
-    pipeline.hmget(query.key, query.fields)
-    return 1
 
 
 class AsyncQueryClient:
@@ -146,25 +137,24 @@ class AsyncQueryClient:
                 attempt += 1
 
     async def _execute(self, queries: list[Query], asked_at: float) -> list[Reply]:
-        if isinstance(self._redis, AsyncNodes):
-            counts = [len(query.commands) for query in queries]
-            answers = iter(await self._of_nodes(queries))
-        else:
-            async with self._redis.pipeline(transaction=False) as pipeline:
-                counts = [_add_commands(query, pipeline) for query in queries]
-                answers = iter(await pipeline.execute(raise_on_error=False))
+        commands = [query.commands for query in queries]
+        answers = iter(await self._answers(list(chain.from_iterable(commands))))
         return [
-            read_reply(query, list(islice(answers, count)), asked_at)
-            for query, count in zip(queries, counts, strict=True)
+            read_reply(query, list(islice(answers, len(own))), asked_at)
+            for query, own in zip(queries, commands, strict=True)
         ]
 
-    async def _of_nodes(self, queries: list[Query]) -> list[Any]:
-        """Return the answers of a cluster; raise a timeout if no node responds in time."""
-        answers: list[Any] = await self._redis.answers(
-            [command for query in queries for command in query.commands]
-        )
-        if all(isinstance(each, redis.TimeoutError) for each in answers):
-            raise answers[0]
+    async def _answers(self, commands: Sequence[Command]) -> list[Any]:
+        """Return the responses to commands; raise a timeout if no server responds in time."""
+        answers: list[Any]
+        if isinstance(self._redis, AsyncNodes):
+            answers = await self._redis.answers(commands)
+            if all(isinstance(each, redis.TimeoutError) for each in answers):
+                raise answers[0]
+            return answers
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            queue_commands(pipeline, commands)
+            answers = await pipeline.execute(raise_on_error=False)
         return answers
 
     def _answer_waiting(self) -> None:

@@ -22,7 +22,7 @@ from headstart.arguments.checks import InvalidArgument, function, identifier, nu
 from headstart.arguments.names import misnamed, refuse_nested
 from headstart.arguments.options import names_in
 from headstart.connections.redis_addresses import cluster_address
-from headstart.connections.redis_nodes import SlotMap
+from headstart.connections.redis_slots import SlotMap
 from headstart.connections.redis_urls import (
     SCHEMES,
     cluster_servers,

@@ -20,7 +20,8 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import ClusterDownError, ClusterError
 
 from headstart.connections.redis_clients import connect_async
-from headstart.connections.redis_nodes import Address, AsyncNodes, Command
+from headstart.connections.redis_nodes import AsyncNodes, queue_commands
+from headstart.connections.redis_slots import NODE_ERRORS, Address, Command
 from headstart.connections.redis_urls import is_cluster_url
 
 
@@ -83,8 +84,7 @@ class ServerFeed:
     async def answers(self, commands: Sequence[Command]) -> list[Any]:
         """Return the responses to commands, or errors in their places."""
         async with self._client.pipeline(transaction=False) as pipeline:
-            for command in commands:
-                pipeline.execute_command(*command)
+            queue_commands(pipeline, commands)
             found: list[Any] = await pipeline.execute(raise_on_error=False)
         return found
 
@@ -141,7 +141,7 @@ class ClusterFeed:
         """Return the responses to commands; raise if a node does not respond."""
         found = await self._nodes.answers(commands)
         for each in found:
-            if isinstance(each, (redis.ConnectionError, redis.TimeoutError, ClusterError, OSError)):
+            if isinstance(each, NODE_ERRORS):
                 raise each
         return found
 

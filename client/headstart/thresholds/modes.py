@@ -94,16 +94,9 @@ class ModeQuery(NamedTuple):
     heartbeat: SubscriptionHeartbeat | None
     announcements: int
 
-    def add_to(self, pipeline: Any) -> Any:
-        """Add its two commands to a pipeline, and return the pipeline.
-
-        Execute it with `raise_on_error=False`: an error in a response is read as off.
-        """
-        return pipeline.hmget(MODES, "*", PUBLISHED).hmget(self.key, self.fields)
-
     @property
     def commands(self) -> tuple[tuple[str, ...], ...]:
-        """The same two commands, word by word."""
+        """Its two commands, word by word; an error in place of a response is read as off."""
         return ("HMGET", MODES, "*", PUBLISHED), ("HMGET", self.key, *self.fields)
 
     @staticmethod

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import redis
 
-from headstart.connections.redis_nodes import Nodes, SlotMap
+from headstart.connections.redis_nodes import Nodes, queue_commands
+from headstart.connections.redis_slots import SlotMap
 from headstart.thresholds.cache_entries import CacheQuery
 from headstart.thresholds.modes import ModeQuery
 
@@ -162,8 +163,8 @@ class QueryClient:
                 if isinstance(client, Nodes):
                     answers = _answers_of(client, query)
                 elif isinstance(query, ModeQuery):
-                    pipeline = client.pipeline(transaction=False)
-                    answers = query.add_to(pipeline).execute(raise_on_error=False)
+                    pipeline = queue_commands(client.pipeline(transaction=False), query.commands)
+                    answers = pipeline.execute(raise_on_error=False)
                 else:  # a pipeline would cost a tenth of the round trip more
                     answers = [client.hmget(query.key, query.fields)]
             finally:
