@@ -26,12 +26,14 @@ def threshold(path: str, offset: int, tenant: str = "default") -> PublishedThres
     )  # fmt: skip
 
 
-def publish(url: str, *learned: PublishedThreshold) -> None:
-    async def send() -> None:
-        async with ThresholdPublisher(url, timeout_s=PATIENT_S) as publisher:
-            await publisher.publish(learned)
+def publish(url: str, *learned: PublishedThreshold) -> int:
+    """Publish some thresholds; return how many fields were written."""
 
-    asyncio.run(send())
+    async def send() -> int:
+        async with ThresholdPublisher(url, timeout_s=PATIENT_S) as publisher:
+            return await publisher.publish(learned)
+
+    return asyncio.run(send())
 
 
 def types_of_masters(cluster: Cluster) -> list[str]:

@@ -31,7 +31,7 @@ from sinks.postgres.migrate import migrate
 from tests import secured
 from tests.clusters import Cluster, running_cluster
 from tests.databases import made_database
-from tests.sentinels import Sentinels
+from tests.sentinels import Sentinels, running_sentinels
 from tests.standbys import PostgresPair, Server
 from topics.epoch import Epoch
 
@@ -189,12 +189,8 @@ def mortal_cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture
 def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
     """A primary and a replica of Redis, and a Sentinel that names the primary."""
-    made = Sentinels(tmp_path)
-    try:
-        made.start()
+    with running_sentinels(tmp_path) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(scope="session")

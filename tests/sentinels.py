@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -178,3 +180,16 @@ class Sentinels:
                 return dict(client.sentinel_master(NAME))
         except redis.RedisError:
             return {}
+
+
+@contextmanager
+def running_sentinels(
+    home: Path, transport: Transport | None = None, *, count: int = 1, quorum: int = 1
+) -> Iterator[Sentinels]:
+    """Run two servers and Sentinels in the block."""
+    made = Sentinels(home, transport, count=count, quorum=quorum)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()

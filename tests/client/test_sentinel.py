@@ -13,103 +13,84 @@ import pytest
 from headstart.connections.redis_addresses import sentinel_address
 from headstart.connections.redis_clients import connect
 from headstart.keys import MODES, PUBLISHED
-from headstart.thresholds.reader import AsyncThresholds, Thresholds, redis_address
+from headstart.thresholds.reader import AsyncThresholds, Threshold, Thresholds, redis_address
 from sinks.connections import RedisUnreachable, redis_client
-from sinks.redis.thresholds import ThresholdPublisher
-from tests.cluster_reads import async_reader, thread_reader
+from tests.cluster_reads import async_reader, publish, thread_reader, threshold
 from tests.patience import until
-from tests.sentinels import NAME, Sentinels
-from topics.schema.json_schema import PublishedThreshold
+from tests.sentinels import NAME, Sentinels, running_sentinels
 
 PATH = "workflow_type=refund"
 
 
-def publish(url: str, speculate: float, offset: int) -> None:
-    learned = PublishedThreshold(
-        tenant="default", workflow_type="refund", path=PATH, speculate=speculate, suggest=0.5,
-        epoch=1, offset=offset, outcomes=3, learner="hops", at=1, deleted=False,
-    )  # fmt: skip
-
-    async def send() -> None:
-        async with ThresholdPublisher(url, timeout_s=10.0) as publisher:
-            await publisher.publish([learned])
-
-    asyncio.run(send())
-
-
 def test_readers_and_publishers_follow_a_failover(sentinels: Sentinels) -> None:
-    publish(sentinels.url, 0.61, 1)
+    publish(sentinels.url, threshold(PATH, 1))
     with connect(sentinels.url, socket_timeout=10) as client:
         client.hset(MODES, PUBLISHED, "a run id")
         until(lambda: client.execute_command("WAIT", 1, 1000) == 1)
     with Thresholds(sentinels.url, timeout_s=5.0) as reader:
-        assert reader.get(workflow_type="refund").speculate == 0.61
+        assert reader.get(workflow_type="refund").version == (1, 1)
         sentinels.fail_over()
-        publish(sentinels.url, 0.62, 2)
-        until(lambda: reader.get(workflow_type="refund").speculate == 0.62)
-        publish(sentinels.url, 0.63, 3)  # announced by the new primary
-        until(lambda: reader.get(workflow_type="refund").speculate == 0.63)
+        publish(sentinels.url, threshold(PATH, 2))
+        until(lambda: reader.get(workflow_type="refund").version == (1, 2))
+        publish(sentinels.url, threshold(PATH, 3))  # announced by the new primary
+        until(lambda: reader.get(workflow_type="refund").version == (1, 3))
         until(lambda: not reader.get(workflow_type="refund").stale)
 
-    async def read() -> float:
+    async def read() -> Threshold:
         async with AsyncThresholds(sentinels.url, timeout_s=5.0) as other:
-            return (await other.get(workflow_type="refund")).speculate
+            return await other.get(workflow_type="refund")
 
-    assert asyncio.run(read()) == 0.63
+    assert asyncio.run(read()).version == (1, 3)
 
 
 @pytest.mark.parametrize("kind", [thread_reader, async_reader])
 def test_the_connections_of_queries_follow_a_failover(sentinels: Sentinels, kind: Any) -> None:
     """Nothing is followed, so that each answer needs the connection that was open before."""
-    publish(sentinels.url, 0.61, 1)
+    publish(sentinels.url, threshold(PATH, 1))
     with connect(sentinels.url, socket_timeout=10) as client:
         until(lambda: client.execute_command("WAIT", 1, 1000) == 1)
     with kind(sentinels.url, staleness_s=0.0, timeout_s=5.0) as get:
-        assert get().speculate == 0.61
+        assert get().version == (1, 1)
         sentinels.fail_over()
-        publish(sentinels.url, 0.62, 2)
-        until(lambda: get().speculate == 0.62, 60.0, seen=get)
+        publish(sentinels.url, threshold(PATH, 2))
+        until(lambda: get().version == (1, 2), 60.0, seen=get)
         assert not get().stale
 
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[Sentinels]:
     """Three Sentinels, two of which must agree that the primary is away."""
-    made = Sentinels(tmp_path, count=3, quorum=2)
-    try:
-        made.start()
+    with running_sentinels(tmp_path, count=3, quorum=2) as made:
         yield made
-    finally:
-        made.stop()
 
 
 def test_two_sentinels_of_three_agree_on_a_failover(three: Sentinels) -> None:
-    publish(three.url, 0.61, 1)
+    publish(three.url, threshold(PATH, 1))
     with connect(three.url, socket_timeout=10) as client:
         until(lambda: client.execute_command("WAIT", 1, 1000) == 1)
     with Thresholds(three.url, timeout_s=5.0) as reader:
-        assert reader.get(workflow_type="refund").speculate == 0.61
+        assert reader.get(workflow_type="refund").version == (1, 1)
         three.kill_sentinel()
         three.fail_over()
-        publish(three.url, 0.62, 2)
-        until(lambda: reader.get(workflow_type="refund").speculate == 0.62)
+        publish(three.url, threshold(PATH, 2))
+        until(lambda: reader.get(workflow_type="refund").version == (1, 2))
         until(lambda: not reader.get(workflow_type="refund").stale)
     assert "#quorum 2/2" in three.logs()
 
 
 def test_one_sentinel_of_three_lets_no_replica_take_over(three: Sentinels) -> None:
     """What is known stays, marked as stale: nothing tells which server is right."""
-    publish(three.url, 0.61, 1)
+    publish(three.url, threshold(PATH, 1))
     with Thresholds(three.url, timeout_s=5.0) as reader:
-        assert reader.get(workflow_type="refund").speculate == 0.61
+        assert reader.get(workflow_type="refund").version == (1, 1)
         three.kill_sentinel()
         three.kill_sentinel()
         three.kill_primary()
         until(lambda: "+sdown master" in three.logs())
         answer = reader.get(workflow_type="refund")
-        assert (answer.speculate, answer.stale) == (0.61, True)
+        assert (answer.version, answer.stale) == ((1, 1), True)
         with pytest.raises(RedisUnreachable, match="no Sentinel that answers knows a primary"):
-            publish(three.url, 0.62, 2)
+            publish(three.url, threshold(PATH, 2))
     assert "+switch-master" not in three.logs()
 
 

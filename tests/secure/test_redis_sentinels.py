@@ -15,7 +15,7 @@ from tests.cluster_reads import PATIENT_S, publish, threshold
 from tests.patience import until
 from tests.secure.certificates import Certificates
 from tests.secure.redis_users import login, make_users
-from tests.sentinels import Sentinels
+from tests.sentinels import Sentinels, running_sentinels
 from tests.transports import tls_only
 
 PATH = "workflow_type=refund"
@@ -26,17 +26,14 @@ FINER = f"{PATH}/domain=retail/user_id=u7"
 def three(certificates: Certificates, tmp_path: Path) -> Iterator[Sentinels]:
     """Three Sentinels, two of which must agree, and users of each process at both servers."""
     try:
-        made = Sentinels(tmp_path, tls_only(certificates), count=3, quorum=2)
+        transport = tls_only(certificates)
     except StackError as error:
         pytest.skip(str(error))
-    try:
-        made.start()
+    with running_sentinels(tmp_path, transport, count=3, quorum=2) as made:
         for port in made.servers:
             with made.server(port) as client:
                 make_users(client.execute_command)
         yield made
-    finally:
-        made.stop()
 
 
 def queries(three: Sentinels, port: int) -> int:

@@ -28,7 +28,8 @@ from sinks.redis.publish_markers import PublishMarkers
 from sinks.redis.queries import served_thresholds
 from sinks.redis.served_modes import every_mode, served_modes
 from sinks.redis.stored_fields import Field
-from sinks.redis.thresholds import ThresholdPublisher, encode_value
+from sinks.redis.thresholds import encode_value
+from tests.cluster_reads import publish, threshold
 from tests.clusters import Cluster
 from tests.patience import until
 from tests.sinks.command_log import Log, override
@@ -39,24 +40,9 @@ HASHES = 250
 TIMEOUT_S = 30.0
 
 
-def threshold(workflow_type: str, offset: int) -> PublishedThreshold:
-    return PublishedThreshold(
-        tenant="acme", workflow_type=workflow_type, path=f"workflow_type={workflow_type}",
-        speculate=0.6, suggest=0.5, epoch=1, offset=offset, outcomes=3, learner="hops", at=1,
-        deleted=False,
-    )  # fmt: skip
-
-
 def every(offset: int) -> list[PublishedThreshold]:
-    return [threshold(f"type{number}", offset) for number in range(HASHES)]
-
-
-def publish(url: str, *batch: PublishedThreshold) -> int:
-    async def send() -> int:
-        async with ThresholdPublisher(url, timeout_s=TIMEOUT_S) as publisher:
-            return await publisher.publish(batch)
-
-    return asyncio.run(send())
+    names = (f"type{number}" for number in range(HASHES))
+    return [threshold(f"workflow_type={name}", offset, tenant="acme") for name in names]
 
 
 def served_offsets(url: str) -> list[int]:
@@ -142,7 +128,7 @@ def test_after_a_failover_everything_is_to_be_published_again(mortal_cluster: Cl
 
 def test_a_repair_of_hashes_in_several_slots(cluster: Cluster) -> None:
     publish(cluster.url, *every(1))
-    right = [threshold(f"type{number}", 9) for number in range(HASHES)]
+    right = every(9)
 
     async def repair() -> tuple[int, list[bool], int, int]:
         async with RedisComparison(cluster.url, timeout_s=TIMEOUT_S) as comparison:
