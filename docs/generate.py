@@ -19,6 +19,7 @@ from docs.module_tables import import_rules, modules
 from headstart.emitting import metrics
 from headstart.thresholds import metrics as reader_metrics
 from settings import Settings
+from settings.secret_files import FROM_FILES
 from settings.variables import EXECUTOR
 from topics.catalogue import DAY_MS, TOPICS, Topic
 from topics.schema.json_schema import schemas
@@ -95,21 +96,38 @@ def _value(kind: type) -> str:
     return {str: "TEXT", int: "INTEGER", float: "NUMBER"}.get(kind, kind.__name__.upper())
 
 
+def _addresses_first() -> Iterator[str]:
+    """Yield the names of the service's settings, those of connections before the others."""
+    names = list(Settings.model_fields)
+    logins = [name for name in names if name.startswith("kafka_")]
+    yield from dict.fromkeys(["kafka", *logins, "postgres", "redis", "data", *names])
+
+
 def settings() -> str:
     """Return the page of settings."""
     service = [
-        (f"`HEADSTART_{name.upper()}`", f"`{name}`", _default(field.get_default()),
-         field.description)
-        for name, field in Settings.model_fields.items()
+        (f"`HEADSTART_{name.upper()}`", f"`{name}`",
+         _default(Settings.model_fields[name].get_default()),
+         Settings.model_fields[name].description)
+        for name in _addresses_first()
     ]  # fmt: skip
+    files = ", ".join(f"`HEADSTART_{name.upper()}`" for name in FROM_FILES)
     executors = [(f"`{name}`", f"`{default}`" if default else "empty", meaning)
                  for name, (default, meaning) in EXECUTOR.items()]  # fmt: skip
     return (
         "# Settings\n\nAfter this page you know each setting, its default and its meaning. "
         "[How to set them](../how-to/configure.md); `headstart config show` prints each with its "
         "origin.\n\n## Service\n\n"
-        f"{table(('environment', 'settings file', 'default', 'meaning'), service)}"
-        "\n## Executors and command line\n\nRead from the environment alone.\n\n"
+        f"{table(('environment', 'settings file', 'default', 'meaning'), service)}\n"
+        "`HEADSTART_CONFIG` names the settings file, by default `headstart.toml`. Each of these "
+        "variables also has one with `_FILE` appended, which names a [file with its "
+        f"value](../how-to/secure-connections.md#secrets-in-files): {files}.\n\n"
+        "## Executors and command line\n\n"
+        "Read from the environment alone. Executors also read the settings of Kafka's TLS and "
+        "login above, `HEADSTART_LEVELS`, and, [where they are given no "
+        "address](../how-to/secure-connections.md#executors), `HEADSTART_KAFKA` and "
+        "`HEADSTART_REDIS`. `HEADSTART_HASH_KEY` may be in a file, too "
+        "(`HEADSTART_HASH_KEY_FILE`).\n\n"
         f"{table(('environment', 'default', 'meaning'), executors)}"
     )
 

@@ -27,7 +27,7 @@ from memory.embedding.choice import EmbeddingConfig, endpoint_problem
 from memory.store.limits import RetentionLimits, WriteLimits
 from processing.config import DEEPEST, LearningConfig, Objectives
 from processing.records.dlq_limits import DlqLimits
-from processing.worker_report import STUCK_AFTER_S
+from processing.worker_report import ALL_WORKERS, STUCK_AFTER_S
 from settings.connections import brokers_of_config, login_of_stack, security_of
 from settings.encryption_settings import EncryptionSettings
 from settings.file import SettingsFile, SettingsFileError, read_file
@@ -49,8 +49,8 @@ LIMITS = DlqLimits()
 RUNNING: Final = "running stack"
 """Origin of an address that the running local stack has."""
 
-_HIGHEST_HEALTH_PORT: Final = HIGHEST_PORT - 2
-"""The next two ports are the other workers'."""
+_HIGHEST_HEALTH_PORT: Final = HIGHEST_PORT - len(ALL_WORKERS) + 1
+"""The next ports are the other workers'."""
 
 
 class SettingsError(ValueError):
@@ -136,8 +136,8 @@ class Settings(EncryptionSettings, QuarantineSettings, RetentionSettings, KafkaS
     pack_after_days: float = Field(
         7.0,
         ge=0,
-        description="days after its last event for which a run's events are kept as rows, at least "
-        "1; then they are packed; 0: always",
+        description="age of a run's last event, in days, from which on its events are packed, at "
+        "least 1; 0: never",
     )
     spans_topic: str = Field(
         "",
@@ -200,7 +200,7 @@ class Settings(EncryptionSettings, QuarantineSettings, RetentionSettings, KafkaS
     @classmethod
     def _no_fraction_of_a_day(cls, value: float) -> float:
         if 0 < value < 1:
-            raise ValueError("at least 1, because the last day is never packed; 0: never")
+            raise ValueError("at least 1, because the last day is never packed; 0 packs nothing")
         return value
 
     @field_validator("embedding_url")

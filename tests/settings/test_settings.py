@@ -119,7 +119,7 @@ def test_flag_before_environment_for_the_rest(monkeypatch: pytest.MonkeyPatch) -
         ("cases_window_s", "59", "greater than or equal to 60"),
         ("low_reward", "1", "less than 1"),
         ("weigh_floods", "maybe", "boolean"),
-        ("health", "127.0.0.1:65534", "port from 1 to 65533"),
+        ("health", "127.0.0.1:65531", "port from 1 to 65530"),
         ("health", "127.0.0.1:0", "host:port"),
     ],
 )
