@@ -13,6 +13,8 @@ from pathlib import Path
 
 _IN_IMAGE = ("otlp",)
 """Extras of the service that the image has too."""
+_OF_CLIENT = {"aws-msk-iam-sasl-signer-python"}
+"""Packages of extras of the client that the image has too: the login to Amazon MSK by IAM."""
 
 
 def left_out(project: str) -> set[str]:
@@ -22,7 +24,7 @@ def left_out(project: str) -> set[str]:
     needed = set(map(_name, [*tables["dependencies"], *whole["build-system"]["requires"]]))
     extras = tables["optional-dependencies"]
     extra = {_name(each) for name in extras if name not in _IN_IMAGE for each in extras[name]}
-    return extra - needed
+    return extra - needed - _OF_CLIENT
 
 
 def pinned(constraints: str, without: set[str]) -> str:

