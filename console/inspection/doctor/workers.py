@@ -31,9 +31,8 @@ _WITHOUT_VECTORS: Final = (
 def check_workers(found: Sequence[Worker], data: Path) -> Iterator[Finding]:
     """Yield the state of each worker of the directory `data`. Pure."""
     if not found:
-        yield Finding(
-            "workers", WARNING, "none has ever run on this data directory", "headstart up"
-        )
+        remedy = "headstart up; on services of your own headstart worker all"
+        yield Finding("workers", WARNING, "none has ever run on this data directory", remedy)
     for each in found:
         name = f"{each.name}-{each.instance}"
         log = data / "workers" / "logs" / f"{name}.log"
