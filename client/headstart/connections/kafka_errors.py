@@ -24,7 +24,14 @@ from headstart.connections.kafka_connections import (
     NoToken,
     failed_connection,
 )
-from headstart.connections.kafka_security import PLAINTEXT, PROTOCOLS, variable
+from headstart.connections.kafka_security import (
+    MSK_IAM,
+    OAUTH,
+    PLAINTEXT,
+    PROTOCOLS,
+    KafkaSecurity,
+    variable,
+)
 from headstart.connections.own_security import own_security
 from headstart.connections.secret import UnusableSecurity
 from headstart.connections.trouble import Trouble
@@ -86,11 +93,20 @@ def _names(arguments: object) -> set[str]:
     return set()
 
 
-def _user() -> str:
+def _own() -> KafkaSecurity | None:
+    """Return how this process connects; None if that cannot be read."""
     try:
-        security = own_security().current()
+        return own_security().current()
     except UnusableSecurity:
+        return None
+
+
+def _user() -> str:
+    security = _own()
+    if security is None:
         return "this client"
+    if security.mechanism == MSK_IAM:
+        return "this AWS identity"
     if security.uses_login:
         return f"the user {security.username or security.client_id}"
     return f"the certificate {security.cert}" if security.cert else "this client"
@@ -148,11 +164,7 @@ def _expired() -> Trouble:
 
 def _of_login(error: BaseException, failed: FailedConnection) -> Trouble | None:
     if isinstance(error, SaslAuthenticationFailed):
-        return Trouble(
-            f"it refuses the login by {failed.mechanism}",
-            f"correct {variable('sasl_username')} and {variable('sasl_password')}, or use another "
-            f"{variable('sasl_mechanism')}",
-        )
+        return _of_refused_login(failed.mechanism)
     if isinstance(error, UnsupportedSaslMechanismError):
         _, _, offered = str(error).partition("Enabled mechanisms are: ")
         return Trouble(
@@ -168,6 +180,25 @@ def _of_login(error: BaseException, failed: FailedConnection) -> Trouble | None:
     if isinstance(error, NoToken):
         return Trouble(error.why, error.remedy)
     return None
+
+
+def _of_refused_login(mechanism: str) -> Trouble:
+    """`mechanism`: as the client names it to the broker, which IAM and OAuth have in common."""
+    security = _own()
+    if mechanism != OAUTH:
+        remedy = f"correct {variable('sasl_username')} and {variable('sasl_password')}, or use"
+    elif security is not None and security.mechanism == MSK_IAM:
+        mechanism = MSK_IAM
+        remedy = (
+            "allow the AWS identity of this process kafka-cluster:Connect on the cluster, correct "
+            f"{variable('aws_region')}, or use"
+        )
+    else:
+        login, scope = variable("oauth_client_id"), variable("oauth_scope")
+        remedy = f"correct {login}, {scope} or what the broker expects in a token, or use"
+    return Trouble(
+        f"it refuses the login by {mechanism}", f"{remedy} another {variable('sasl_mechanism')}"
+    )
 
 
 def _of_closed(error: BaseException, failed: FailedConnection) -> Trouble | None:
