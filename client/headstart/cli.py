@@ -9,8 +9,12 @@ import argparse
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Final
 
 from headstart.arguments.checks import InvalidArgument
+
+_REFUSED: Final = 77
+"""Exit code, as the service's commands have it: TLS, login or a right; EX_NOPERM of sysexits.h."""
 
 
 def main() -> None:
@@ -51,7 +55,20 @@ def main() -> None:
             _use(arguments.kafka_config)
         sys.exit(arguments.run(arguments))
     except (OSError, InvalidArgument) as error:  # no such broker or file, or a timeout
-        sys.exit(f"error: {error}")
+        if not _is_refusal(error):
+            sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(_REFUSED)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether TLS, the login or a right is at fault, not an absent broker or file."""
+    from headstart.connections.secret import UnusableSecurity
+    from headstart.kafka_producer import BrokerUnreachable
+
+    if isinstance(error, BrokerUnreachable):
+        return error.trouble is not None
+    return isinstance(error, UnusableSecurity)
 
 
 def _use(kafka_config: str) -> None:

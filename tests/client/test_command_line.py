@@ -36,6 +36,14 @@ def test_emit_sends_to_the_broker_of_the_environment(
     assert f"answers at {NOWHERE} " in failure(monkeypatch, "emit", events, "--kafka", NOWHERE)
 
 
+def test_a_login_that_cannot_be_used_has_an_exit_code_of_its_own(
+    events: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADSTART_KAFKA_SASL_MECHANISM", "PLAIN")
+    assert failure(monkeypatch, "emit", events, "--kafka", NOWHERE) == "77"
+    assert "HEADSTART_KAFKA_SASL_USERNAME" in capsys.readouterr().err
+
+
 def test_the_mcp_proxy_names_the_extra_that_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
