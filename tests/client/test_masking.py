@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headstart.scrubbing import masking
@@ -99,6 +101,33 @@ def test_only_whole_words_are_hidden_and_the_longest_first(monkeypatch: pytest.M
     remember_secret("secret")
     remember_secret("secret-of-operators")
     assert masked("secret-of-operators, secretary, my secret.") == "***, secretary, my ***."
+
+
+class LogsAtEachChange(dict[str, Any]):
+    """Secrets, where another thread writes a log line at each moment of a change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def __setitem__(self, *item: Any) -> None:
+        super().__setitem__(*item)
+        self.lines.append(masked("it refuses secret-of-a-file"))
+
+    def clear(self) -> None:
+        super().clear()
+        self.lines.append(masked("it refuses secret-of-a-file"))
+
+
+def test_a_secret_stays_masked_while_it_is_remembered_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As those in files are, at each connection."""
+    secrets = LogsAtEachChange()
+    monkeypatch.setattr(masking, "_secrets", secrets)
+    for each in ("secret-of-a-file", "secret-of-a-file", "another-secret"):
+        remember_secret(each)
+    assert set(secrets.lines) == {"it refuses ***"}
 
 
 def test_a_password_that_is_also_the_user_stays_readable_elsewhere(

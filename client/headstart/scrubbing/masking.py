@@ -45,6 +45,7 @@ _NO_SECRETS: Final = frozenset({"headstart", "postgres"})
 """Passwords of test installations that occur in every message."""
 
 _secrets: dict[str, re.Pattern[str]] = {}
+"""Only ever added to: log lines of other threads are masked meanwhile."""
 
 
 def masked(text: str) -> str:
@@ -54,9 +55,9 @@ def masked(text: str) -> str:
     connection strings, `name="..."` for names that end in password, secret, token or key, and
     remembered secrets.
     """
-    for secret, pattern in _secrets.items():
-        if secret in text:
-            text = pattern.sub(HIDDEN, text)
+    found = [secret for secret in list(_secrets) if secret in text]  # a copy: threads add secrets
+    for secret in sorted(found, key=len, reverse=True):  # a shorter one may be part of it
+        text = _secrets[secret].sub(HIDDEN, text)
     return _by_form(text)
 
 
@@ -87,9 +88,6 @@ def remember_secret(secret: str) -> None:
     for form in (secret, unquote(secret), quote(secret, safe="")):
         if len(form) >= _SHORTEST and form not in _NO_SECRETS:
             _secrets[form] = re.compile(rf"(?<!\w){re.escape(form)}(?!\w)")
-    longest_first = sorted(_secrets.items(), key=lambda each: -len(each[0]))
-    _secrets.clear()
-    _secrets.update(longest_first)
 
 
 def passwords_in(address: str) -> Iterator[str]:
