@@ -11,6 +11,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Any, Final, NamedTuple
 
 from aiokafka.abc import AbstractTokenProvider
@@ -65,7 +66,7 @@ def fetch_by_credentials(security: KafkaSecurity) -> Token:
     try:
         answer = _ask(security)
         return Token(str(answer["access_token"]), float(answer.get("expires_in", 60)))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it holds the connection
         raise NoToken(_reason(security, error), _remedy(error)) from None
@@ -83,9 +84,18 @@ def _ask(security: KafkaSecurity) -> dict[str, Any]:
         urllib.parse.urlencode(form).encode(),
         {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"},
     )
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=_context(security)) as answer:
+    tls = urllib.request.HTTPSHandler(context=_context(security))
+    opener = urllib.request.build_opener(tls, _NoRedirections)
+    with opener.open(request, timeout=_TIMEOUT_S) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
+
+
+class _NoRedirections(urllib.request.HTTPRedirectHandler):
+    """Makes a redirection an error: urllib would send the client's login along, to any host."""
+
+    def redirect_request(self, *_given: Any) -> None:
+        """Return no request, so that `HTTPError` is raised."""
 
 
 def _context(security: KafkaSecurity) -> ssl.SSLContext | None:
