@@ -7,6 +7,7 @@ its TLS files again, and user and password if the URL came from a file. Forms of
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from redis import Redis
@@ -50,8 +51,11 @@ def connect(url: str, *, single_connection_client: bool = False, **options: Any)
     return client
 
 
-def connect_async(url: str, **options: Any) -> Any:
-    """Return an asyncio client, which connects on its first command; see `connect`."""
+def connect_async(url: str, *, answer_s: float | None = None, **options: Any) -> Any:
+    """Return an asyncio client, which connects on its first command; see `connect`.
+
+    `answer_s`: see `AsyncSentinels`.
+    """
     if is_cluster_url(url):
         return connect_cluster_async(url, **options)
     if not is_sentinel_url(url):
@@ -60,7 +64,8 @@ def connect_async(url: str, **options: Any) -> Any:
         read_files_again(client.connection_pool)
         return client
     retry = AsyncRetry(NoBackoff(), 0)
-    pool = _pool(url, options, AsyncSentinels, AsyncSentinelPool, retry)
+    sentinels = partial(AsyncSentinels, answer_s=answer_s)
+    pool = _pool(url, options, sentinels, AsyncSentinelPool, retry)
     for each in (pool, *(client.connection_pool for client in pool.sentinel_manager.sentinels)):
         read_files_again(each)
     return AsyncRedis.from_pool(pool)

@@ -116,6 +116,11 @@ class AsyncNodes(_Nodes):
 
     _kind = AsyncRedis
 
+    def __init__(self, url: str, *, answer_s: float | None = None, **more: Any) -> None:
+        """`answer_s`: most seconds for one node that is asked for the masters; None: no limit."""
+        super().__init__(url, **more)
+        self._answer_s = answer_s
+
     def _new_client(self, host: str, port: int) -> Any:
         client = super()._new_client(host, port)
         read_files_again(client.connection_pool)
@@ -149,8 +154,7 @@ class AsyncNodes(_Nodes):
         """Ask for the masters. Raises `NoServerAnswers` if no node names them."""
         errors: dict[str, Exception] = {}
         for address in self.slots.nodes[:ASKED]:
-            (response,) = await self._execute(address, [_SLOTS])
-            error = self.slots.take(response, address)
+            error = self.slots.take(await self._slots_of(address), address)
             if error is None:
                 for client in self._gone():
                     await client.aclose()
@@ -158,7 +162,14 @@ class AsyncNodes(_Nodes):
             errors[_named(address)] = error
         raise NoServerAnswers(errors)
 
+    async def _slots_of(self, address: Address) -> Any:
+        try:
+            async with asyncio.timeout(self._answer_s):
+                (response,) = await self._execute(address, [_SLOTS])
+        except TimeoutError as error:
+            return error
+        return response
+
     async def aclose(self) -> None:
-        """Close the connections."""
-        for client in list(self._clients.values()):
-            await client.aclose()
+        """Close the connections, all at the same time: one may take long, or fail."""
+        await asyncio.gather(*(client.aclose() for client in self._clients.values()))

@@ -7,6 +7,7 @@ closed, connects to the server of before.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,12 +43,21 @@ class Sentinels(sentinel.Sentinel):
 class AsyncSentinels(async_sentinel.Sentinel):
     """The same for asyncio."""
 
+    def __init__(
+        self, sentinels: Sequence[Server], *, answer_s: float | None = None, **more: Any
+    ) -> None:
+        """`answer_s`: most seconds for one of them; None: the time limits of connections."""
+        own: Any = super()
+        own.__init__(sentinels, **more)
+        self._answer_s = answer_s
+
     async def discover_master(self, service_name: str) -> Server:
         """Return host and port of the primary. Raises `PrimaryNotFound`."""
         errors: dict[str, Exception] = {}
         for asked in self.sentinels:
             try:
-                known = await asked.sentinel_masters()
+                async with asyncio.timeout(self._answer_s):
+                    known = await asked.sentinel_masters()
             except (RedisError, OSError) as error:
                 errors[_address(asked)] = error
                 continue
@@ -116,10 +126,10 @@ class AsyncSentinelPool(async_sentinel.SentinelConnectionPool):
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
         """Close all connections, those in use only if wanted."""
-        await super().disconnect(inuse_connections)
+        closing = [super().disconnect(inuse_connections)]
         if inuse_connections:
-            for each in self.sentinel_manager.sentinels:
-                await each.aclose()
+            closing += [each.aclose() for each in self.sentinel_manager.sentinels]
+        await asyncio.gather(*closing)  # at the same time: one may take long, or fail
 
 
 def _first(answered: Any, sentinels: Sequence[Any]) -> list[Any]:

@@ -49,8 +49,12 @@ class Feed(Protocol):
         ...
 
 
-def new_feed(url: str) -> Feed:
-    """Return the feed of a URL, with no time limit of its own."""
+def new_feed(url: str, answer_s: float) -> Feed:
+    """Return the feed of a URL, with no time limit but `answer_s`.
+
+    That is the most seconds for one Sentinel, or one node that is asked for the masters: then the
+    next one is asked.
+    """
     # With its own timeout redis-py uses `asyncio.wait_for`, which swallows cancellations in
     # Python 3.11; the caller bounds every wait by `asyncio.timeout`.
     options: dict[str, Any] = {
@@ -58,8 +62,8 @@ def new_feed(url: str) -> Feed:
         "retry": Retry(NoBackoff(), 0),
     }  # fmt: skip
     if is_cluster_url(url):
-        return ClusterFeed(AsyncNodes(url, **options))
-    return ServerFeed(connect_async(url, **options))
+        return ClusterFeed(AsyncNodes(url, answer_s=answer_s, **options))
+    return ServerFeed(connect_async(url, answer_s=answer_s, **options))
 
 
 class ServerFeed:

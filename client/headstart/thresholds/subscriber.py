@@ -82,7 +82,8 @@ class UpdateSubscriber:
 
     async def _follow(self) -> None:
         """Connect and subscribe; raise the error that ends a connection."""
-        feed = new_feed(self._url)
+        # Three that stand still leave time for the connections themselves.
+        feed = new_feed(self._url, self._silence_s / 4.0)
         try:
             begun = self._cache.clock()
             async with asyncio.timeout(self._silence_s):
@@ -100,8 +101,10 @@ class UpdateSubscriber:
                 self._refresh(feed),
             )
         finally:
+            # Over TLS asyncio waits 30 s for a server that stands still to end its side.
             with contextlib.suppress(*REDIS_ERRORS):
-                await feed.close()
+                async with asyncio.timeout(self._silence_s):
+                    await feed.close()
 
     async def _send(self, link: _Link, *command: str) -> None:
         """Send a command whose response `_receive` reads."""
