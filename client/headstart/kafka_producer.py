@@ -89,13 +89,25 @@ async def start_producer(
 async def end_producer(producer: AIOKafkaProducer, timeout_s: float) -> None:
     """Stop a producer within `timeout_s` seconds and discard what it could not send.
 
-    aiokafka's own `stop` waits for every batch, which without a broker takes forever.
+    aiokafka's own `stop` waits for every batch, which without a broker takes forever. Connections
+    get as long again: over TLS, asyncio waits 30 s for a broker that stands still to end its side.
     """
     try:
         await asyncio.wait_for(producer.stop(), timeout_s)
     except (TimeoutError, KafkaError, OSError):
         await producer._sender.close()
-        await producer.client.close()
+        await _disconnect(producer.client, timeout_s)
+
+
+async def _disconnect(client: Any, timeout_s: float) -> None:
+    closing = asyncio.ensure_future(client.close())
+    # Not `wait_for`: if `stop` was cancelled while it disconnected, `close` raises CancelledError,
+    # and this task is not cancelled.
+    await asyncio.wait([closing], timeout=timeout_s)
+    if not closing.done():
+        closing.cancel()
+    elif not closing.cancelled():
+        closing.result()
 
 
 async def _start_or_stop(producer: AIOKafkaProducer) -> None:
