@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from headstart.arguments import environment
 from headstart.connections.redis_logins import FileLogin
 from headstart.connections.secret import UnusableSecurity
-from headstart.connections.secret_variables import current_address
+from headstart.connections.secret_variables import current_address, secret_variable
 from headstart.scrubbing.masking import HIDDEN, masked
 from sinks.connections import RedisUnreachable
 from sinks.redis.thresholds import ThresholdPublisher
@@ -143,6 +143,19 @@ def test_what_a_file_held_stays_in_use_while_it_cannot_be_read(
     with pytest.raises(RedisConnectionError, match="holds no Redis URL") as raised:
         FileLogin(first).get_credentials()
     assert "canary" not in str(raised.value)
+
+
+def test_the_password_of_a_connection_string_in_a_file_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "postgres"
+    monkeypatch.setenv("HEADSTART_POSTGRES_FILE", str(file))
+    file.write_text("host=db user=ann password=canary-third\n")
+    first = secret_variable("HEADSTART_POSTGRES")
+    assert first is not None
+    file.write_text("host=db user=ann password='canary-fourth'\n")
+    current_address(first)
+    assert masked("ann: canary-third, canary-fourth") == f"ann: {HIDDEN}, {HIDDEN}"
 
 
 def test_a_file_that_was_never_read_is_an_error(

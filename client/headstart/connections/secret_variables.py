@@ -55,7 +55,6 @@ def _read(path: Path) -> str:
 
 
 def _mask(value: str) -> None:
-    if "://" in value:  # of an address only the password is secret
-        remember_passwords(value)
-    else:
+    remember_passwords(value)
+    if "://" not in value:  # of a URL only the password is secret
         remember_secret(value)
