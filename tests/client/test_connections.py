@@ -47,6 +47,7 @@ def test_no_other_place_makes_a_client() -> None:
         ({"ssl_ca": "ca.pem"}, "SSL"),
         ({"sasl_mechanism": "plain", "sasl_username": "u", "sasl_password": CANARY}, "SASL_SSL"),
         ({"security_protocol": "PLAINTEXT", "sasl_username": "u"}, "PLAINTEXT"),
+        ({"ssl_check_hostname": "false"}, "PLAINTEXT"),
     ],
 )
 def test_the_protocol_follows_from_the_options(options: dict[str, str], protocol: str) -> None:
@@ -63,6 +64,9 @@ def test_the_protocol_follows_from_the_options(options: dict[str, str], protocol
         ({"security_protocol": "SASL_SSL"}, "HEADSTART_KAFKA_SASL_MECHANISM is missing"),
         ({"sasl_mechanism": "PLAIN", "sasl_username": "u"}, r"SASL_PASSWORD .*_FILE. is missing"),
         ({"security_protocol": "SSL", "ssl_key": "k"}, "HEADSTART_KAFKA_SSL_CERT is missing"),
+        ({"sasl_password": CANARY}, "HEADSTART_KAFKA_SASL_MECHANISM is missing: SASL_SSL needs"),
+        ({"oauth_client_secret_file": "f"}, "HEADSTART_KAFKA_SASL_MECHANISM is missing"),
+        ({"ssl_key": "k"}, "HEADSTART_KAFKA_SSL_CERT is missing"),
         ({"security_protocol": "SSL", "ssl_check_hostname": "no"}, "must be true or false"),
         ({"oauth_token_url": "file:///etc", "oauth_client_id": "c", "oauth_client_secret": CANARY},
          "must be an http or https URL"),
@@ -124,9 +128,17 @@ def test_a_file_of_librdkafka_is_read(tmp_path: Path) -> None:
     assert security_of_profile(security.profile) == security
 
 
+def test_a_secret_alone_in_a_file_is_no_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "c").write_text(f"bootstrap.servers=b:9093\nsasl.password={CANARY}\n")
+    with pytest.raises(UnusableSecurity, match="SASL_MECHANISM is missing"):
+        security_in(tmp_path / "c")
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
+        ("", "c is empty"),
+        ("# security.protocol=SSL", "c is empty"),
         ("ssl.truststore.location=a.jks", "is not PEM"),
         ("ssl.cipher.suites=X", "ssl.cipher.suites is not supported"),
         ("enable.ssl.certificate.verification=false", "is refused"),

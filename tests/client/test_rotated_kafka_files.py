@@ -18,6 +18,7 @@ from headstart.connections.kafka_security import described_security
 from headstart.connections.own_security import (
     combined_security,
     security_from_environment,
+    security_of_profile,
     use_security,
 )
 from headstart.connections.properties import security_in
@@ -51,8 +52,26 @@ def test_a_properties_file_may_name_another_user(tmp_path: Path) -> None:
     assert login(options) == ("two", SECOND)
     file.write_text("security.protocol=SASL_PLAINTEXT\n")
     assert login(options) == ("two", SECOND), "half a file"
+    file.write_text("")
+    assert login(options) == ("two", SECOND), "before its first line"
     file.unlink()
     assert login(options) == login(client_options(security)) == ("two", SECOND)
+
+
+@pytest.mark.parametrize("begun", ["", "bootstrap.servers=b:9093\n"])
+def test_a_file_that_is_being_written_leads_to_no_plain_text(tmp_path: Path, begun: str) -> None:
+    """Neither a running client, nor the shipper of a spool, which begins with the file's path."""
+    file = tmp_path / "client.properties"
+    write_properties(file, "one", FIRST)
+    security = security_in(file)
+    client_options(security)
+    file.write_text(begun)
+    assert client_options(security)["security_protocol"] == "SASL_PLAINTEXT"
+    with pytest.raises(UnusableSecurity, match=r"is empty|neither TLS nor a login any more"):
+        security_of_profile(security.profile)
+    file.write_text(f"{begun}security.protocol=PLAINTEXT\n")
+    assert security_of_profile(security.profile).protocol == "PLAINTEXT"
+    assert client_options(security)["security_protocol"] == "SASL_PLAINTEXT"
 
 
 def test_variables_override_a_file_that_changes(tmp_path: Path) -> None:

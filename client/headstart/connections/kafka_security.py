@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -35,7 +35,12 @@ OPTIONS: Final = (
 PREFIX: Final = "HEADSTART_KAFKA_"
 
 
-_OF_LOGINS: Final = {"sasl_mechanism", "sasl_username", "sasl_username_file", "oauth_token_url"}
+# Without a protocol, none of them may lead to plain text.
+_OF_LOGINS: Final = {
+    "sasl_mechanism", "sasl_username", "sasl_username_file", "sasl_password", "sasl_password_file",
+    "oauth_token_url", "oauth_client_id", "oauth_client_secret", "oauth_client_secret_file",
+}  # fmt: skip
+_OF_TLS: Final = {"ssl_ca", "ssl_cert", "ssl_key", "ssl_key_password", "ssl_key_password_file"}
 
 
 def variable(option: str) -> str:
@@ -75,9 +80,20 @@ class KafkaSecurity:
     def current(self) -> KafkaSecurity:
         """Return the description as its files give it now.
 
-        While they cannot be used, the last one that could be stays in use, with a warning.
+        While they cannot be used, the last one that could be stays in use, with a warning. So it
+        does if they name no TLS, or no login, where this one does: they may be half written.
         """
-        return self if self.again is None else _last.read(self, self.again, self)
+        return self if self.again is None else _last.read(self, self._read_again, self)
+
+    def _read_again(self) -> KafkaSecurity:
+        found = self if self.again is None else self.again()
+        kept = (found.uses_tls or not self.uses_tls) and (found.uses_login or not self.uses_login)
+        if not kept:
+            raise UnusableSecurity(
+                f"{variable('security_protocol')} would become {found.protocol}, less secure than "
+                f"{self.protocol}: restart the process if that is wanted"
+            )
+        return found
 
     @property
     def uses_tls(self) -> bool:
@@ -99,12 +115,12 @@ def described_security(
 ) -> KafkaSecurity:
     """Return the description that `options` give, by the names in `OPTIONS`.
 
-    `secrets`: secrets that are no plain options, by their names in `SECRETS`. Without a protocol, a
-    login means SASL_SSL and a CA or certificate SSL. `profile`: default: one made of protocol,
+    `secrets`: secrets that are no plain options, by their names in `SECRETS`. Without a protocol,
+    any part of a login means SASL_SSL, and of TLS SSL. `profile`: default: one made of protocol,
     mechanism and user. Raises `UnusableSecurity`.
     """
     given = {name: value for name, value in options.items() if value}
-    protocol = _protocol(given)
+    protocol = _protocol(given, {*given, *(secrets or {})})
     if protocol == PLAINTEXT:
         return UNSECURED
     found = {**_secrets(given), **(secrets or {})}
@@ -131,13 +147,14 @@ def described_security(
     return security
 
 
-def _protocol(given: Mapping[str, str]) -> str:
+def _protocol(given: Mapping[str, str], names: Set[str]) -> str:
+    """Return the protocol that is named, else the one that options of these names need."""
     named = given.get("security_protocol", "").upper()
     if named:
         return _choice("security_protocol", named, PROTOCOLS)
-    if given.keys() & _OF_LOGINS:
+    if names & _OF_LOGINS:
         return "SASL_SSL"
-    return "SSL" if "ssl_ca" in given or "ssl_cert" in given else PLAINTEXT
+    return "SSL" if names & _OF_TLS else PLAINTEXT
 
 
 def _mechanism(protocol: str, given: Mapping[str, str]) -> str:

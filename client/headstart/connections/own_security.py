@@ -12,13 +12,19 @@ from typing import Final
 from headstart.connections.kafka_security import (
     IN_FILES,
     OPTIONS,
+    PLAINTEXT,
     PREFIX,
     UNSECURED,
     KafkaSecurity,
     described_security,
     variable,
 )
-from headstart.connections.properties import brokers_in, options_in, security_in
+from headstart.connections.properties import (
+    brokers_in,
+    options_in,
+    read_properties,
+    security_in,
+)
 from headstart.connections.secret import Secret, UnusableSecurity
 
 CONFIG: Final = "HEADSTART_KAFKA_CONFIG"
@@ -107,7 +113,7 @@ def security_of_profile(profile: str) -> KafkaSecurity:
     if not profile:
         return UNSECURED
     if profile.startswith("/"):
-        return security_in(Path(profile))
+        return _secured_in(Path(profile))
     own = own_security()
     if own.profile != profile:
         raise UnusableSecurity(
@@ -116,6 +122,17 @@ def security_of_profile(profile: str) -> KafkaSecurity:
             f"process, or let each process name its own file in {CONFIG}"
         )
     return own
+
+
+def _secured_in(path: Path) -> KafkaSecurity:
+    """Return the security in a file, which had some when a spool noted its path."""
+    found = security_in(path)
+    if found.protocol == PLAINTEXT and "security.protocol" not in read_properties(path):
+        raise UnusableSecurity(
+            f"kafka_config {path} names neither TLS nor a login any more: if plain text is wanted, "
+            "set security.protocol=PLAINTEXT in it"
+        )
+    return found
 
 
 def absolute_paths() -> dict[str, str]:

@@ -83,6 +83,8 @@ def read_properties(path: Path) -> dict[str, str]:
         if not separator:
             raise UnusableSecurity(f"kafka_config {path}, line {number}: not of the form KEY=VALUE")
         found[name] = value
+    if not found:  # as while it is being written: it would mean plain text
+        raise UnusableSecurity(f"kafka_config {path} is empty")
     return found
 
 
