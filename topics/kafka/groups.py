@@ -115,8 +115,8 @@ async def committed_offsets(kafka: str, group: str, topic: str, partitions: int)
     Raises `BrokerUnreachable` if the broker's ACLs refuse the group.
     """
     consumer = new_consumer(kafka, group_id=group, enable_auto_commit=False)
-    await consumer.start()
     try:
+        await consumer.start()
         consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
         return {
             partition: await consumer.committed(TopicPartition(topic, partition)) or 0

@@ -153,8 +153,8 @@ async def _read_epoch(kafka: str, security: KafkaSecurity | None) -> _LogEpoch:
     `LogNotReady` while the log is recreated.
     """
     consumer = new_consumer(kafka, security, enable_auto_commit=False, fetch_max_wait_ms=50)
-    await consumer.start()
     try:
+        await consumer.start()
         if EPOCHS not in await consumer.topics():
             raise UnknownTopicOrPartitionError(f"{EPOCHS}: run `headstart topics create`")
         last = await asyncio.wait_for(_last_record(consumer), _READ_S)
