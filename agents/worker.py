@@ -8,6 +8,7 @@ import fcntl
 import gc
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
@@ -64,6 +65,8 @@ _WAITED_FOR: Final = (
 )
 """Errors of the start that pass once a service, or an administrator, has done something."""
 _COLLECT_S: Final = 10.0
+_PROBE_S: Final = 0.5
+"""Longer than another worker takes to look whether it is held (agents/thresholds/adoption.py)."""
 _NAME_S: Final = SESSION_TIMEOUT_S + 5.0
 """How long another member may keep the instance name, in case that it has ended."""
 
@@ -156,7 +159,7 @@ def _lock(path: Path, *, wait: bool) -> IO[str]:
         except PermissionError as error:
             raise DataDirectoryNotWritable(_not_writable(path, error)) from None
         try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(file, wait=wait)
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip()
@@ -171,6 +174,18 @@ def _lock(path: Path, *, wait: bool) -> IO[str]:
                 os.truncate(file.fileno(), os.pwrite(file.fileno(), pid, 0))
             return file
         file.close()  # the directory was deleted meanwhile
+
+
+def _take(file: IO[str], *, wait: bool) -> None:
+    """Lock a file. Raises `BlockingIOError` unless `wait`, if it stays locked for `_PROBE_S`."""
+    deadline = time.monotonic() + _PROBE_S
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def _not_writable(path: Path, error: PermissionError) -> str:

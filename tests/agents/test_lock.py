@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +54,15 @@ def test_the_second_holder_is_refused_and_the_first_is_named(
     assert held(holder)
     with pytest.raises(DataDirectoryTaken, match=rf"process {holder.pid}\) runs on .*--instance"):
         _lock(path, wait=False)
+
+
+def test_a_probe_of_another_worker_is_no_holder(tmp_path: Path) -> None:
+    path = tmp_path / "thresholds-0" / "worker.lock"
+    _lock(path, wait=False).close()
+    probe = path.open("rb")
+    fcntl.flock(probe, fcntl.LOCK_SH)
+    threading.Timer(0.1, probe.close).start()
+    _lock(path, wait=False).close()
 
 
 @pytest.mark.parametrize("wiped", [False, True])
