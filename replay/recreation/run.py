@@ -216,8 +216,9 @@ async def _replace(
     copies = list(saved_topics(folder, manifest))
     echo("deleting the topics")
     await require_lock()
+    await delete_groups(kafka, GROUPS, MEMBERS_S)  # first: it raises while a worker runs
+    await require_lock()
     await delete_topics(kafka, [topic.name for topic in RECREATED])
-    await delete_groups(kafka, GROUPS, MEMBERS_S)
     echo("creating them")
     await require_lock()
     await create_copies(kafka, copies)

@@ -150,7 +150,7 @@ class GroupInUse(RuntimeError):
     def __init__(self, group: str) -> None:
         super().__init__(
             f"workers of group {group} run: stop them on every host (with `up`: start it with "
-            "--no-workers). No topic was deleted"
+            "--no-workers), and run this again"
         )
 
 
