@@ -106,6 +106,20 @@ def test_user_and_password_are_in_mounted_files(
         security_from_environment()
 
 
+def test_a_file_that_stays_unusable_is_one_warning_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not one for each connection that a client tries meanwhile."""
+    secret = Secret(file=str(tmp_path / "secret"))
+    for _ in range(2):
+        Path(secret.file).write_text(FIRST)
+        secret.read()
+        Path(secret.file).unlink()
+        for _ in range(3):
+            assert secret.read() == FIRST
+    assert caplog.text.count("stays in use") == 2
+
+
 def test_an_empty_file_is_an_error_where_none_was_read(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("")

@@ -26,9 +26,10 @@ class LastUsable(Generic[K, V]):
 
     def __init__(self) -> None:
         self._found: dict[K, V] = {}
+        self._warned: dict[K, str] = {}
 
     def read(self, key: K, read: Callable[[], V], first: V | None = None) -> V:
-        """Return what `read` returns, or, with a warning, what it last returned for `key`.
+        """Return what `read` returns, or, with one warning, what it last returned for `key`.
 
         `first`: what it was before the first call. Raises `UnusableSecurity` if `read` does and
         there is neither.
@@ -39,9 +40,12 @@ class LastUsable(Generic[K, V]):
             last = self._found.get(key, first)
             if last is None:
                 raise
-            log.warning("what it held before stays in use: %s", error)
+            if self._warned.get(key) != str(error):  # each connection reads
+                log.warning("what it held before stays in use: %s", error)
+            self._warned[key] = str(error)
             return last
         self._found[key] = found
+        self._warned.pop(key, None)
         return found
 
 
