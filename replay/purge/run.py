@@ -27,6 +27,7 @@ from sinks.postgres.purges import (
     erase_history,
     open_runs,
     preview_purge,
+    read_purges,
     require_rights_to_erase,
 )
 from sinks.postgres.reading import reading_postgres
@@ -40,7 +41,7 @@ from topics.catalogue import (
 )
 from topics.control.log import send_control
 from topics.control.messages import MAX_RUNS, Purge
-from topics.control.purges import context_matcher
+from topics.control.purges import context_matcher, subject_name
 from topics.epoch import Epoch, read_epoch
 from topics.kafka.reader import topic_state
 
@@ -125,10 +126,24 @@ async def look_up_stored(connection: AsyncConnection[Any], purge: Purge) -> tupl
         packed = await count_packed(connection, purge)
         runs: Sequence[str] = ()
         if purge.user_id is not None:
-            runs = await open_runs(connection, purge.tenant, purge.user_id, packed)
+            named = await _named_before(connection, purge)
+            runs = await open_runs(connection, purge.tenant, purge.user_id, packed, named)
         purge = msgspec.structs.replace(purge, runs=tuple(runs))
         events, episodes = await preview_purge(connection, purge)
     return purge, events + packed.events + sum(packed.unnamed[run] for run in runs), episodes
+
+
+async def _named_before(connection: AsyncConnection[Any], purge: Purge) -> set[str]:
+    """Return the runs that earlier purges of the subject named.
+
+    If the command was killed between two partitions, only these tell whose they were: the events
+    with the user are gone where the record arrived, and those without are left elsewhere.
+    """
+    stored = await read_purges(connection, [purge.tenant])
+    subject = subject_name(purge)
+    return {
+        run for each in stored if subject_name(each.purge) == subject for run in each.purge.runs
+    }
 
 
 async def carry_out(

@@ -121,13 +121,19 @@ async def require_rights_to_erase(connection: AsyncConnection[Any]) -> None:
 
 
 async def open_runs(
-    connection: AsyncConnection[Any], tenant: str, user_id: str, packed: PackedCounts | None = None
+    connection: AsyncConnection[Any],
+    tenant: str,
+    user_id: str,
+    packed: PackedCounts | None = None,
+    known: Iterable[str] = (),
 ) -> list[str]:
     """Return the workflow ids of a user's runs that have events without a user id.
 
     `packed`: what is packed of the user; without it, only events that have rows are looked at.
+    `known`: further runs of the user.
     """
     named, unnamed = ([], []) if packed is None else (sorted(packed.named), sorted(packed.open))
+    named = sorted({*named, *known})
     wanted = {"tenant": tenant, "user_id": user_id, "named": named, "unnamed": unnamed}
     rows = await (await connection.execute(_SQL["open_runs"], wanted)).fetchall()
     return [row[0] for row in rows]

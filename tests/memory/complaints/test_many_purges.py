@@ -12,10 +12,14 @@ import psycopg
 import pytest
 
 from agents.storage import purging
+from headstart.events.schema import new_id
+from replay.purge.run import look_up_stored
 from sinks.connections import connect_postgres
-from sinks.postgres.purges import read_purges, read_purges_naming
-from tests.memory.complaints.purging import Log, of_user, purged, user_run
+from sinks.postgres.purges import erase, read_purges, read_purges_naming
+from sinks.postgres.tenant_locks import lock_tenants
+from tests.memory.complaints.purging import Log, filled, of_user, purged, user_run
 from tests.memory.stored_runs import rows
+from topics.control.messages import Purge
 from topics.control.purges import EventSubject
 
 pytestmark = pytest.mark.integration
@@ -88,3 +92,27 @@ def test_names_that_postgres_refuses_stop_no_sink(migrated: str) -> None:
             return await read_purges_naming(connection, ["acme"], names)
 
     assert asyncio.run(read()) == []
+
+
+def test_a_purge_that_was_killed_between_two_partitions_is_completed(migrated: str) -> None:
+    """The events that name the user are gone by then; others of the same run are left."""
+    unnamed = user_run("acme", None, "mine-1", "x", workflow_type="order")
+    for each in unnamed:
+        each["id"] = new_id()
+    filled(migrated, *user_run("acme", "u1", "mine-1", "x"), *unnamed)
+
+    async def reach_first_partition() -> None:
+        async with await connect_postgres(migrated) as connection, connection.transaction():
+            await lock_tenants(connection, (), ["acme"])
+            await erase(connection, of_user(runs=("mine-1",)), types=["refund"])
+
+    async def repeated() -> Purge:
+        async with await connect_postgres(migrated) as connection:
+            return (await look_up_stored(connection, of_user(id="p2")))[0]
+
+    asyncio.run(reach_first_partition())
+    assert rows(migrated, STORED) == [("acme", "mine-1")] * 2
+    purge = asyncio.run(repeated())
+    assert purge.runs == ("mine-1",)
+    purged(migrated, purge)
+    assert rows(migrated, STORED) == []
