@@ -65,6 +65,9 @@ _WAITED_FOR: Final = (
 )
 """Errors of the start that pass once a service, or an administrator, has done something."""
 _COLLECT_S: Final = 10.0
+_COLLECT_ALL_S: Final = 300.0
+_COLLECTING_SHARE: Final = 0.001
+"""Most of a worker's time that full collections may take."""
 _PROBE_S: Final = 0.5
 """Longer than another worker takes to look whether it is held (agents/thresholds/adoption.py)."""
 _NAME_S: Final = SESSION_TIMEOUT_S + 5.0
@@ -141,13 +144,22 @@ def _collect_rarely() -> None:
 
 
 async def _collect() -> None:
-    """Collect the young generations now and then, which `_collect_rarely` would delay for long.
+    """Collect the young generations now and then, and all objects every few minutes.
 
-    A closed client has cycles: the probes make some 45 such objects a second.
+    Python alone would do neither for long: `_collect_rarely`, and each collection here, put off its
+    own. A closed client has cycles: the probes make some 45 such objects a second. One that lived
+    for more than two collections is old, and keeps its sockets until all objects are collected.
     """
+    last, every_s = time.monotonic(), _COLLECT_ALL_S
     while True:
         await asyncio.sleep(_COLLECT_S)
-        gc.collect(1)
+        begun = time.monotonic()
+        if begun - last < every_s:
+            gc.collect(1)
+            continue
+        gc.collect()
+        last = time.monotonic()
+        every_s = max(_COLLECT_ALL_S, (last - begun) / _COLLECTING_SHARE)
 
 
 def _lock(path: Path, *, wait: bool) -> IO[str]:

@@ -19,20 +19,29 @@ class Knot:
         self.itself = self
 
 
-def test_knots_are_collected_though_few_objects_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("old", [False, True])
+def test_knots_are_collected_though_few_objects_are_new(
+    monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    """`old`: the knot outlived several collections before it was given up."""
     monkeypatch.setattr(agents.worker, "_COLLECT_S", 0.01)
+    monkeypatch.setattr(agents.worker, "_COLLECT_ALL_S", 0.05 if old else 300.0)
     usual = gc.get_threshold()
     _collect_rarely()
     try:
-        asyncio.run(_a_knot_goes())
+        asyncio.run(_a_knot_goes(old))
     finally:
         gc.unfreeze()
         gc.set_threshold(*usual)
 
 
-async def _a_knot_goes() -> None:
+async def _a_knot_goes(old: bool) -> None:
     gone = asyncio.Event()
-    knot = weakref.ref(Knot(), lambda _knot: gone.set())
+    made = Knot()
+    if old:
+        gc.collect()
+    knot = weakref.ref(made, lambda _knot: gone.set())
+    del made
     assert knot() is not None
     collecting = asyncio.create_task(_collect())
     await asyncio.wait_for(gone.wait(), 10.0)
