@@ -11,9 +11,7 @@ import pytest
 
 from deploy.system import System
 from headstart import Thresholds
-from headstart.keys import model_key, redis_key
-from headstart.prediction.interface import ToolCall
-from headstart.shared_learning.shared_learning import SharedLearning
+from headstart.keys import redis_key
 from tests.clusters import MASTERS, Cluster
 from tests.patience import PATIENCE_S, until
 from tests.secured import stack_config
@@ -155,29 +153,3 @@ def deleted(own: System, run: Run, learned: Hashes, tenant: str) -> None:
     run("memory", "purge", "--tenant", tenant, "--user", USER, "--yes")
     assert not [path for each in learned.all().values() for path in each if USER in path]
     run("verify", "--purged")
-
-
-def test_shared_models(
-    own: System, run: Run, cluster: Cluster, tenant: str, tmp_path: Path
-) -> None:
-    at = own.addresses
-    with SharedLearning(
-        at.kafka, at.redis, hash_key=b"of the tests", spool=tmp_path / "spool", shipper="thread"
-    ) as shared:
-        for workflow_type in TYPES:
-            begun = shared.predictor(workflow_type, tenant).run(user_id=USER)
-            begun.user("refund order W7")
-            begun.guess()
-            begun.calls([ToolCall("find_order", {"order_id": "W7"})])
-        shared.flush(PATIENCE_S)
-
-    def served() -> list[str]:
-        keys = {each: model_key(tenant, each) for each in TYPES}
-        return [each for each, key in keys.items() if cluster.owner(key).client.exists(key)]
-
-    until(lambda: served() == TYPES, meanwhile=own.check, seen=served)
-    assert run("predict", "verify", "--tenant", tenant)["ok"]
-    models = run("predict", "models", "--tenant", tenant)["models"]
-    assert [each["workflow_type"] for each in models] == TYPES
-    run("predict", "reset", TYPES[0], "--tenant", tenant, "--yes")
-    until(lambda: served() == TYPES[1:], meanwhile=own.check, seen=served)
