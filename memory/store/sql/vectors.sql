@@ -41,8 +41,8 @@ JOIN episode_vectors AS v ON v.tenant = of.tenant AND v.episode = of.episode
     AND v.model = %(model)s
 
 -- name: present
--- Those of some episodes that are live and have a text, locked: none is erased before their vectors are
--- stored.
+-- Those of some episodes that are live and have a text, locked until the transaction ends: a purge waits
+-- until their vectors are stored.
 SELECT e.tenant, e.id
 FROM unnest(%(tenants)s::text[], %(episodes)s::bigint[]) AS of (tenant, episode)
 JOIN episodes AS e ON e.tenant = of.tenant AND e.id = of.episode
