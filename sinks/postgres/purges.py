@@ -132,9 +132,11 @@ async def open_runs(
     `packed`: what is packed of the user; without it, only events that have rows are looked at.
     `known`: further runs of the user.
     """
-    named, unnamed = ([], []) if packed is None else (sorted(packed.named), sorted(packed.open))
-    named = sorted({*named, *known})
-    wanted = {"tenant": tenant, "user_id": user_id, "named": named, "unnamed": unnamed}
+    named = {*known, *(packed.named if packed else ())}
+    unnamed = packed.open if packed else ()
+    wanted = {
+        "tenant": tenant, "user_id": user_id, "named": sorted(named), "unnamed": sorted(unnamed)
+    }  # fmt: skip
     rows = await (await connection.execute(_SQL["open_runs"], wanted)).fetchall()
     return [row[0] for row in rows]
 
