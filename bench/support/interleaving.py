@@ -95,7 +95,7 @@ async def interleave(
         await writer.store_all()
         await asyncio.gather(
             *(
-                _some(paths, writer, result, reads, random.Random(f"{seed} {number}"), count)
+                _some(paths, writer, result, reads, f"{seed} {number}", count)
                 for number, count in enumerate(_shares(operations))
             )
         )
@@ -126,12 +126,13 @@ async def _some(
     writer: _Writer,
     result: Crossing,
     reads: Mapping[str, Read],
-    draw: random.Random,
+    seed: str,
     count: int,
 ) -> None:
     names = list(reads)
     weights = [WEIGHTS.get(name, 1.0) for name in names]
-    for _ in range(count):
+    for step in range(count):
+        draw = random.Random(f"{seed} {step}")  # whatever the operation before has drawn
         tenant = draw.choice(TENANTS)
         if draw.random() < _WRITE_SHARE:
             await writer.change(tenant, draw)
