@@ -25,6 +25,7 @@ from hypothesis import settings
 
 from deploy.local import Addresses, Stack
 from deploy.system import prepare
+from headstart.connections import own_security
 from kernels.loader import load
 from processing.kernel_handle import kernels
 from sinks.postgres.migrate import migrate
@@ -122,6 +123,12 @@ def log_levels() -> Iterator[None]:
     yield
     for logger, level in zip(loggers, before, strict=True):
         logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def security(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor may the security of Kafka connections that such a command has set."""
+    monkeypatch.setattr(own_security, "_own", own_security._own)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from deploy.local import Addresses, Stack, StackConfig
 from deploy.local.ports import Ports
 from deploy.local.process_group import ProcessGroup
 from deploy.system import prepare
-from headstart.connections.own_security import use_security
 from tests.secure.broker import Listeners, start_broker
 from tests.secure.certificates import Certificates
 from tests.secure.commands import Command
@@ -95,9 +94,3 @@ def nothing_left_by_tls() -> Iterator[None]:
     """Collects transports now: at the end of the run no filter of warnings applies to them."""
     yield
     gc.collect()
-
-
-@pytest.fixture(autouse=True)
-def no_security_left() -> Iterator[None]:
-    yield
-    use_security(None)

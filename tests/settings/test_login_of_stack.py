@@ -12,7 +12,7 @@ from deploy.local import Addresses
 from deploy.local.data_dir_lock import DataDirectoryLock
 from deploy.local.secure.credentials import Credentials
 from headstart.connections.kafka_security import UNSECURED
-from headstart.connections.own_security import own_security, use_security
+from headstart.connections.own_security import own_security
 from settings import environment, read_settings, read_with_origins
 
 STACK = Addresses("127.0.0.1:1", "postgresql://here:3/db", "redis://127.0.0.1:2/0")
@@ -29,7 +29,6 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     hold.announce(STACK, {})
     yield tmp_path / "data"
     hold.release()
-    use_security(None)
 
 
 def test_plain_text_where_it_was_started_without_secure(data: Path) -> None:

@@ -41,7 +41,6 @@ NO_SECRET: Final = {"kafka_ssl_key", "kafka_oauth_token_url"}
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    use_security(None)
 
 
 def variables_of(name: str) -> dict[str, str]:
