@@ -10,10 +10,12 @@ drops what an interrupted build has left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, LiteralString, NamedTuple
 
 from psycopg import AsyncConnection, sql
+from psycopg.errors import Diagnostic
 
 from sinks.postgres.statements import load_statements
 
@@ -70,6 +72,9 @@ async def reclaim(
 
     VACUUM frees their space, in which the bytes stay until other rows take it. `full`: write the
     tables and their indexes anew, each under an exclusive lock, so that no file has the bytes.
+    Rows that an older transaction can see stay, with a warning.
+
+    Statistics are renewed too, which have users' ids (of texts there are none: migration 0020).
 
     Tables that the role may not vacuum are left out, and named. Raises psycopg's errors.
     """
@@ -83,10 +88,41 @@ async def reclaim(
     for each in found:
         if full:
             echo(f"writing {each.table} anew: {each.dead:,} deleted rows")
-            await connection.execute(sql.SQL("VACUUM (FULL) {}").format(sql.Identifier(each.table)))
+            await _write_anew(connection, each.table, echo)
         else:
             await clean(connection, each, "rebuild" if each.is_sparse else "vacuum", echo)
+    for parent in await _analyzed_parents(connection, found):
+        await _run(connection, "ANALYZE {}", parent)
     return found
+
+
+async def _write_anew(connection: AsyncConnection[Any], table: str, echo: Echo) -> None:
+    kept: list[int] = []
+
+    def note(message: Diagnostic) -> None:  # of VERBOSE: its detail begins with their number
+        kept.extend(int(each) for each in re.findall(r"^(\d+) ", message.message_detail or ""))
+
+    connection.add_notice_handler(note)
+    try:
+        await _run(connection, "VACUUM (FULL, ANALYZE, VERBOSE) {}", table)
+    finally:
+        connection.remove_notice_handler(note)
+    if any(kept):
+        echo(
+            f"warning: {table} still has {max(kept):,} deleted rows, which an older transaction "
+            "can see: run the command again when that has ended"
+        )
+
+
+async def _run(connection: AsyncConnection[Any], command: LiteralString, name: str) -> None:
+    await connection.execute(sql.SQL(command).format(sql.Identifier(name)))
+
+
+async def _analyzed_parents(connection: AsyncConnection[Any], found: list[DeadRows]) -> list[str]:
+    """Return the partitioned tables with statistics of their own, which autovacuum never renews."""
+    of = {"tables": [each.table for each in found]}
+    rows = await (await connection.execute(_SQL["analyzed_parents"], of)).fetchall()
+    return [name for (name,) in rows]
 
 
 async def maintain_indexes(
@@ -135,11 +171,9 @@ async def clean(
         upkeep = "vacuum"
     if upkeep == "rebuild" and each.hnsw is not None:
         echo(f"building the index {each.hnsw} anew: {each.dead:,} of its rows are deleted")
-        await connection.execute(
-            sql.SQL("REINDEX INDEX CONCURRENTLY {}").format(sql.Identifier(each.hnsw))
-        )
+        await _run(connection, "REINDEX INDEX CONCURRENTLY {}", each.hnsw)
     echo(f"vacuum of {each.table}: {each.dead:,} deleted rows")
-    await connection.execute(sql.SQL("VACUUM {}").format(sql.Identifier(each.table)))
+    await _run(connection, "VACUUM (ANALYZE) {}", each.table)
     return upkeep
 
 
@@ -154,5 +188,5 @@ async def _drop_unfinished(connection: AsyncConnection[Any], each: DeadRows, ech
         )
         return False
     for index in left:
-        await connection.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(index)))
+        await _run(connection, "DROP INDEX {}", index)
     return True

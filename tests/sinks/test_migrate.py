@@ -55,6 +55,7 @@ ALL = [
     "0017_merged_insights",
     "0018_unused_columns",
     "0019_rights",
+    "0020_texts_without_statistics",
 ]
 
 OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])
@@ -258,9 +259,7 @@ def test_the_indexes_of_sources_000_and_001_exist(migrated: str) -> None:
 
 
 def test_rights_of_earlier_versions_to_change_the_audit_are_taken_away(database: str) -> None:
-    *earlier, _rights = read_migrations()
-    assert earlier[-1].version == 18
-    asyncio.run(migrate(database, earlier))
+    asyncio.run(migrate(database, [each for each in read_migrations() if each.version < 19]))
     ask = """SELECT array_agg(kind || ' ' || name ORDER BY kind, name) FROM
         unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS kind,
         unnest(ARRAY['memory_audit', 'memory_purges']) AS name

@@ -42,7 +42,7 @@ SELECT to_regclass('episode_vectors') IS NOT NULL
 -- One HNSW graph for a sixteenth of the tenants: small tenants are not lost among large ones, and
 -- a query never walks all. `v` is NULL where a text has no vector (no token). PLAIN: not
 -- compressed, because vectors do not shrink. HNSW of 12 and 40: half the CPU of 16 and 64 at nearly
--- the same recall (docs/explanation/memory.md). Policies: see migration 0010.
+-- the same recall (docs/explanation/memory.md). Policies: see migration 0010. Statistics: see 0020.
 CREATE TABLE episode_vectors (
     tenant        text        NOT NULL CHECK (tenant <> ''),
     episode       bigint      NOT NULL,
@@ -54,13 +54,14 @@ CREATE TABLE episode_vectors (
     v             halfvec(256),
     PRIMARY KEY (tenant, episode, model)
 ) PARTITION BY HASH (tenant);
-ALTER TABLE episode_vectors ALTER v SET STORAGE PLAIN;
+ALTER TABLE episode_vectors ALTER v SET STORAGE PLAIN, ALTER v SET STATISTICS 0;
 DO $$ BEGIN
     FOR part IN 0..15 LOOP
         EXECUTE format(
             'CREATE TABLE episode_vectors_%s PARTITION OF episode_vectors '
             'FOR VALUES WITH (MODULUS 16, REMAINDER %s)', part, part);
         EXECUTE format('ALTER TABLE episode_vectors_%s ENABLE ROW LEVEL SECURITY', part);
+        EXECUTE format('ALTER TABLE episode_vectors_%s ALTER v SET STATISTICS 0', part);
     END LOOP;
 END $$;
 CREATE INDEX episode_vectors_type ON episode_vectors (tenant, workflow_type);

@@ -25,6 +25,14 @@ JOIN pg_class AS t ON t.oid = i.indrelid
 WHERE t.relname = %(table)s AND t.relnamespace = current_schema()::regnamespace
     AND NOT i.indisvalid AND c.relname ~ '_cc(new|old)[0-9]*$'
 
+-- name: analyzed_parents
+-- Partitioned tables of some partitions that have been analyzed as a whole.
+SELECT DISTINCT p.relname::text FROM pg_inherits
+JOIN pg_class AS c ON c.oid = inhrelid JOIN pg_class AS p ON p.oid = inhparent
+WHERE c.relname = ANY(%(tables)s) AND c.relnamespace = current_schema()::regnamespace AND EXISTS (
+    SELECT FROM pg_stats AS s
+    WHERE s.schemaname = current_schema() AND s.tablename = p.relname AND s.inherited)
+
 -- name: alone
 -- For the session. Two that build the same index would wait for each other, and do it twice.
 SELECT pg_try_advisory_lock(hashtextextended('headstart index maintenance', 0))

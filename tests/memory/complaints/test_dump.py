@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from pathlib import Path
 
 import psycopg
 import pytest
 
 from deploy.local.postgres_install import installation
 from sinks.connections import connect_postgres
+from sinks.postgres.migrate import migrate, read_migrations
 from sinks.postgres.reclaiming import reclaim
+from tests.data_files import in_files
 from tests.memory.complaints.purging import (
     CANARY,
     everybody,
@@ -53,31 +54,66 @@ def test_a_dump_after_a_purge_has_no_byte_of_the_user(migrated: str) -> None:
     assert b"refund of somebody else" in after
 
 
-def in_files(dsn: str) -> int:
-    """Return how often the files of a database have the canary, once its pages are written."""
-    with psycopg.connect(dsn, autocommit=True) as owner:
-        owner.execute("CHECKPOINT")
-        backend, base = owner.execute(
-            "SELECT pg_backend_pid(), oid FROM pg_database WHERE datname = current_database()"
-        ).fetchone() or (0, 0)
-        folder = Path(f"/proc/{backend}/cwd/base/{base}")
-        return sum(each.read_bytes().count(CANARY.encode()) for each in folder.iterdir())
-
-
 def test_a_full_vacuum_leaves_no_byte_of_the_user_in_the_files(migrated: str) -> None:
     filled(migrated, *everybody())
-    assert in_files(migrated) > 10
+    with psycopg.connect(migrated, autocommit=True) as owner:
+        owner.execute("ANALYZE")  # as autovacuum does: statistics have values of the tables
+    assert in_files(migrated, CANARY) > 10
     purged(migrated, of_user())
-
-    async def full() -> set[str]:
-        async with await connect_postgres(migrated) as connection:
-            return {each.table for each in await reclaim(connection, str, full=True)}
-
-    done: set[str] = set()
+    done, said = written_anew(migrated)
 
     def gone() -> bool:
-        done.update(asyncio.run(full()))  # statistics come when connections have ended
-        return in_files(migrated) == 0
+        done.update(written_anew(migrated)[0])  # statistics come when connections have ended
+        return in_files(migrated, CANARY) == 0
 
     until(gone)
     assert "episodes" in done
+    assert "warning" not in said
+
+
+def written_anew(dsn: str) -> tuple[set[str], str]:
+    """Write the tables anew that have deleted rows; return which, and what was said."""
+    said: list[str] = []
+
+    async def full() -> set[str]:
+        async with await connect_postgres(dsn) as connection:
+            return {each.table for each in await reclaim(connection, said.append, full=True)}
+
+    return asyncio.run(full()), "\n".join(said)
+
+
+def test_rows_that_an_older_transaction_sees_are_named(migrated: str) -> None:
+    filled(migrated, *everybody())
+    with psycopg.connect(migrated) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM schema_migrations")
+        purged(migrated, of_user())
+        until(lambda: "episodes still has" in written_anew(migrated)[1])
+        assert in_files(migrated, CANARY) > 0
+    assert "warning" not in written_anew(migrated)[1]
+
+
+def test_statistics_of_tables_and_partitions_have_no_texts(migrated: str) -> None:
+    filled(migrated, *everybody())
+    refer_to(migrated, "mine-1")
+    with psycopg.connect(migrated, autocommit=True) as owner:
+        owner.execute(
+            "SELECT add_event_partition((timestamp AT TIME ZONE 'UTC')::date) FROM episodic_events"
+        )
+        owner.execute("ANALYZE")
+        known = owner.execute("SELECT tablename, attname, s::text FROM pg_stats AS s").fetchall()
+    assert any(table.startswith("episodic_events_2") for table, _, _ in known)
+    assert ("episodes", "user_id") in {(table, column) for table, column, _ in known}
+    assert [each[:2] for each in known if CANARY in each[2]] == []
+
+
+def test_an_update_removes_the_statistics_that_there_are(database: str) -> None:
+    *earlier, newest = (each for each in read_migrations() if each.version <= 20)
+    asyncio.run(migrate(database, earlier))
+    filled(database, *everybody())
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("ANALYZE")
+        texts = "SELECT count(*) FROM pg_stats AS s WHERE s::text LIKE '%%' || %s || '%%'"
+        assert owner.execute(texts, [CANARY]).fetchone() != (0,)
+        asyncio.run(migrate(database, [*earlier, newest]))
+        assert owner.execute(texts, [CANARY]).fetchone() == (0,)
