@@ -10,6 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from memory.episodes.hashes import id_text
 from memory.retrieval.client import Memory
 from memory.retrieval.concepts import read_concepts
 from memory.retrieval.request import MemoryQuery
@@ -267,6 +268,20 @@ def test_what_is_no_case_takes_no_place_in_the_window(migrated: str, state: str)
         newest = "UPDATE episodes SET state = %s WHERE workflow_id IN ('run-2', 'run-3')"
         connection.execute(newest, [state])
     assert names(found(migrated, user_id="u1", agent_id="a")) == ["other", "run-0", "run-1"]
+
+
+def test_a_pruned_run_that_is_listed_is_found_by_its_id(migrated: str) -> None:
+    """Its packed events are left, so its user sees and deletes them."""
+    filled(migrated, *user_run("acme", "u1", "w1", "cancel it"))
+    with psycopg.connect(migrated) as connection:
+        connection.execute("UPDATE episodes SET state = 'pruned'")
+
+    async def steps() -> None:
+        memory = user(migrated)
+        (listed,) = await memory.memories()
+        assert (await memory.show(id_text(listed.id))).workflow_id == "w1"
+
+    asyncio.run(steps())
 
 
 def test_a_profile_keeps_what_is_not_changed_and_is_audited(migrated: str) -> None:
