@@ -90,7 +90,7 @@ COMMANDS = {
     ),
     "spool": CommandSpec(
         "cli.data.spool:app",
-        "The events that emitters have spooled on this host: purge a user's.",
+        "The events that emitters have spooled on this host: purge a subject's.",
     ),
     "contexts": CommandSpec(
         "cli.thresholds.contexts:contexts",

@@ -14,18 +14,23 @@ from cli.support.output import FAILURE, confirm, counted, echo, show_json
 if TYPE_CHECKING:
     from headstart.spool.purging import SpoolPurge
 
-app = CommandGroup(help="The events that emitters have spooled on this host: purge a user's.")
+app = CommandGroup(help="The events that emitters have spooled on this host: purge a subject's.")
 
 
 @app.callback()
 def spool() -> None:
-    """The events that emitters have spooled on this host: purge a user's."""
+    """The events that emitters have spooled on this host: purge a subject's."""
 
 
 @app.command("purge")
 def purge(
     tenant: Annotated[str, typer.Option(help="The tenant.")],
-    user: Annotated[str, typer.Option(help="Events of this user of the tenant.")],
+    user: Annotated[str | None, typer.Option(help="Events of this user of the tenant.")] = None,
+    session: Annotated[str | None, typer.Option(help="Events of this session.")] = None,
+    workflow: Annotated[str | None, typer.Option(help="Events of this workflow id.")] = None,
+    whole_tenant: Annotated[
+        bool, typer.Option("--whole-tenant", help="Events of all users of the tenant.")
+    ] = False,
     spool: Annotated[
         Path | None,
         typer.Option(help="Directory of spools.  [default: HEADSTART_SPOOL, else your own]"),
@@ -39,30 +44,38 @@ def purge(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Remove a user's events from the files of this host's spools and their quarantine.
+    """Remove a subject's events from the files of this host's spools and their quarantine.
 
-    For after `headstart memory purge`, on each host with executors. Stop the executors and the
-    shipper first: spools of running processes are left as they are. Events without a user go with
-    the user's runs. A file is replaced as a whole, so kill -9 leaves the old or the new one; run it
-    again. Exit code 1: something is left, and stderr says what.
+    For after `headstart memory purge` of the same subject, on each host with executors. Stop the
+    executors and the shipper first: spools of running processes are left as they are. Events
+    without a user go with the user's runs. A file is replaced as a whole, so kill -9 leaves the old
+    or the new one; run it again. Exit code 1: something is left, and stderr says what.
 
     Examples: headstart spool purge --tenant acme --user u7 --dry-run;
     headstart spool purge --tenant acme --user u7 --spool /var/lib/headstart --yes --json
     """
     from cli.support.identifiers import require_names
     from headstart.spool.layout import default_directory
+    from headstart.spool.purged_events import SpoolSubject
     from headstart.spool.purging import purge_spools
 
-    require_names(tenant=tenant, user=user)
+    require_names(tenant=tenant, user=user, session=session, workflow=workflow)
+    given = [user is not None, session is not None, workflow is not None, whole_tenant]
+    if sum(given) != 1:
+        raise typer.BadParameter(
+            "give exactly one of --user, --session, --workflow and --whole-tenant"
+        )
     directory = spool or default_directory()
     if not directory.is_dir():
         raise typer.BadParameter(f"there is no directory {directory}", param_hint="--spool")
+    subject = SpoolSubject(tenant, user, session, workflow)
     if not dry_run:
-        what = f"the events of user {user!r} of tenant {tenant!r}"
-        confirm(f"Remove {what} from {directory}? This cannot be undone.", yes)
-    found = purge_spools(directory, tenant, user, dry_run=dry_run, timeout_s=timeout)
+        confirm(f"Remove the events of {subject} from {directory}? This cannot be undone.", yes)
+    found = purge_spools(directory, subject, dry_run=dry_run, timeout_s=timeout)
     if json:
-        show_json({**found._asdict(), "directory": str(directory), "dry_run": dry_run})
+        named = {name: value for name, value in subject._asdict().items() if value}
+        fields = found._asdict() | {"directory": str(directory), "subject": named}
+        show_json(fields | {"dry_run": dry_run})
     _say(found, dry_run=dry_run)
     if not found.complete:
         raise typer.Exit(FAILURE)
@@ -77,4 +90,4 @@ def _say(found: SpoolPurge, *, dry_run: bool) -> None:
             f"they were ({', '.join(found.in_use)}): stop them, and run this again"
         )
     for name in found.unreadable:
-        echo(f"error: {name} has damage that names the user: delete it")
+        echo(f"error: {name} has damage that names the subject: delete it")

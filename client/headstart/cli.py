@@ -40,12 +40,16 @@ def main() -> None:
     ship.add_argument("--drain", action="store_true", help="end when nothing is left")
     ship.add_argument("--timeout", type=float, help="end after so many seconds")
     ship.set_defaults(run=_ship)
-    purge = commands.add_parser("spool", help="remove a user's events from this host's spools")
+    purge = commands.add_parser("spool", help="remove events from this host's spools")
     purge = purge.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "purge", help="of ended processes; stop executors and shipper first"
     )
     purge.add_argument("--tenant", required=True, help="the tenant")
-    purge.add_argument("--user", required=True, help="events of this user of the tenant")
+    subject = purge.add_mutually_exclusive_group(required=True)
+    subject.add_argument("--user", help="events of this user of the tenant")
+    subject.add_argument("--session", help="events of this session")
+    subject.add_argument("--workflow", help="events of this workflow id")
+    subject.add_argument("--whole-tenant", action="store_true", help="events of all its users")
     purge.add_argument("--spool", type=Path, help="directory; default HEADSTART_SPOOL, else yours")
     purge.add_argument("--dry-run", action="store_true", help="count, and change nothing")
     purge.set_defaults(run=_purge, kafka_config=None)
@@ -119,9 +123,13 @@ def _ship(arguments: argparse.Namespace) -> int:
 
 def _purge(arguments: argparse.Namespace) -> int:
     from headstart.spool.layout import default_directory
+    from headstart.spool.purged_events import SpoolSubject
     from headstart.spool.purging import purge_spools
 
+    names = (arguments.tenant, arguments.user, arguments.session, arguments.workflow)
+    if not arguments.whole_tenant and not all(name or name is None for name in names):
+        raise InvalidArgument("a name is empty; for all of a tenant give --whole-tenant")
     directory = arguments.spool or default_directory()
-    found = purge_spools(directory, arguments.tenant, arguments.user, dry_run=arguments.dry_run)
+    found = purge_spools(directory, SpoolSubject(*names), dry_run=arguments.dry_run)
     print(found, file=sys.stderr)
     return 0 if found.complete else 1

@@ -21,6 +21,7 @@ from headstart.shipping.shipper import MAX_AGE_S
 from headstart.spool import purged_positions, purging, replacing
 from headstart.spool.layout import NEW, QUARANTINE, segments
 from headstart.spool.locks import open_lock, try_lock
+from headstart.spool.purged_events import SpoolSubject
 from headstart.spool.purged_positions import read_purged
 from headstart.spool.purging import SpoolPurge, purge_spools
 from headstart.spool.quarantine import keep_event, keep_segment
@@ -29,7 +30,7 @@ from headstart.spool.writer import SpoolWriter
 from tests.client.on_disk import Clock, crash, open_backlog, open_spool, read_all
 
 SEGMENT_BYTES = 600
-MINE = "acme", "u7"
+MINE = SpoolSubject("acme", "u7")
 CANARY = b"u7"
 
 
@@ -81,9 +82,9 @@ def test_exactly_the_users_events_go_and_none_counts_as_lost(tmp_path: Path) -> 
     spool = filled(tmp_path)
     assert len(segments(spool.folder)) > 3
     there = len(segments(spool.folder))
-    dry = purge_spools(tmp_path, *MINE, dry_run=True)
+    dry = purge_spools(tmp_path, MINE, dry_run=True)
     assert (dry.removed, read_purged(spool.folder)) == (len(GONE), [])
-    found = purge_spools(tmp_path, *MINE)
+    found = purge_spools(tmp_path, MINE)
     assert found == dry
     assert found.complete
     assert len(segments(spool.folder)) == there
@@ -97,16 +98,51 @@ def test_exactly_the_users_events_go_and_none_counts_as_lost(tmp_path: Path) -> 
     assert backlog.removable
     backlog.remove()
     assert files(tmp_path) == {}
-    assert purge_spools(tmp_path, *MINE) == SpoolPurge(tmp_path, 0, 0)
+    assert purge_spools(tmp_path, MINE) == SpoolPurge(tmp_path, MINE, 0, 0)
 
 
 def test_another_user_or_tenant_changes_nothing(tmp_path: Path) -> None:
     filled(tmp_path)
     before = files(tmp_path)
     for tenant, user in (("acme", "u"), ("acme", "u70"), ("rivals", "u7"), ("default", "u7")):
-        assert purge_spools(tmp_path, tenant, user).removed == 0
+        assert purge_spools(tmp_path, SpoolSubject(tenant, user)).removed == 0
     assert files(tmp_path) == before
-    assert purge_spools(tmp_path, "rival", "u7").removed == sum(b"rival" in e for e in events())
+    assert purge_spools(tmp_path, SpoolSubject("rival", "u7")).removed == sum(
+        b"rival" in e for e in events()
+    )
+
+
+SUBJECTS = [
+    (SpoolSubject("acme", session_id="s1"), [b"a", b"b"]),
+    (SpoolSubject("acme", workflow_id="w1"), [b"a", b"c"]),
+    (SpoolSubject("acme"), [b"a", b"b", b"c", b"d"]),
+    (SpoolSubject("default"), [b"f"]),
+]
+
+
+@pytest.mark.parametrize(("subject", "gone"), SUBJECTS)
+def test_of_a_session_a_workflow_and_a_tenant_their_own_events_go(
+    tmp_path: Path, subject: SpoolSubject, gone: list[bytes]
+) -> None:
+    spool = open_spool(tmp_path, "s", segment_bytes=SEGMENT_BYTES)
+    made: dict[str, dict[str, Any]] = {
+        "a": {"workflow_id": "w1", "session_id": "s1", "user_id": "u7"},
+        "b": {"workflow_id": "w2", "session_id": "s1"},
+        "c": {"workflow_id": "w1", "user_id": "u7"},
+        "d": {"workflow_id": "s1", "session_id": "w1"},
+        "e": {"workflow_id": "w1", "session_id": "s1", "tenant": "rival"},
+        "f": {"workflow_id": "w1", "tenant": None},
+    }
+    events = {name.encode(): event(0, **fields) for name, fields in made.items()}
+    for each in events.values():
+        assert spool.append(b"k", each)
+    crash(spool)
+    assert purge_spools(tmp_path, subject).removed == len(gone)
+    backlog = open_backlog(spool)
+    left = [item.event for item in read_all(backlog)]
+    backlog.close()
+    expected = [each for name, each in events.items() if name not in gone]
+    assert left == expected
 
 
 def test_events_that_a_shipper_has_sent_go_too_and_it_continues_behind(tmp_path: Path) -> None:
@@ -116,7 +152,7 @@ def test_events_that_a_shipper_has_sent_go_too_and_it_continues_behind(tmp_path:
         item.chunk.delivered()
     settled = first.progress.settled
     first.close()
-    purge_spools(tmp_path, *MINE)
+    purge_spools(tmp_path, MINE)
     second = open_backlog(spool)
     left = [each for n, each in enumerate(events()) if n not in GONE and n >= settled]
     assert [item.event for item in read_all(second)] == left
@@ -129,7 +165,7 @@ def test_quarantined_events_go_too(tmp_path: Path) -> None:
     for each in events():
         keep_event(spool.folder, each, "refused")
     keep_segment(segments(spool.folder)[0][1], "is old")
-    found = purge_spools(tmp_path, *MINE)
+    found = purge_spools(tmp_path, MINE)
     assert found.complete
     lines = (tmp_path / QUARANTINE / "s.jsonl").read_bytes().splitlines()
     assert lines == kept()
@@ -154,7 +190,7 @@ def test_a_torn_end_goes_if_it_names_the_user_and_other_damage_is_reported(
         at = data.index(b'"u7"' if named else b'"u8"')
         file.seek(at - 40)
         file.write(b"\xff")
-    found = purge_spools(tmp_path, *MINE)
+    found = purge_spools(tmp_path, MINE)
     assert found.unreadable == ((f"s/{first.name}",) if named else ())
     assert found.complete is not named
     assert last.read_bytes().endswith(part) is not named
@@ -165,7 +201,7 @@ def test_spools_and_directories_in_use_are_left_as_they_are(tmp_path: Path) -> N
     writing = filled(tmp_path, end=False)
     filled(tmp_path, name="dead")
     before = files(tmp_path)
-    found = purge_spools(tmp_path, *MINE)
+    found = purge_spools(tmp_path, MINE)
     assert (found.in_use, found.complete, found.removed) == (("s",), False, len(GONE))
     after = files(tmp_path)
     assert {n: d for n, d in after.items() if n.startswith("s/")} == {
@@ -175,10 +211,10 @@ def test_spools_and_directories_in_use_are_left_as_they_are(tmp_path: Path) -> N
     lock = open_lock(tmp_path)
     assert try_lock(lock)
     with pytest.raises(TimeoutError, match="stop the executors there"):
-        purge_spools(tmp_path, *MINE, timeout_s=0.1)
+        purge_spools(tmp_path, MINE, timeout_s=0.1)
     os.close(lock)
     assert files(tmp_path)["s/spool.json"] == before["s/spool.json"]
-    assert purge_spools(tmp_path, *MINE).removed == len(GONE)
+    assert purge_spools(tmp_path, MINE).removed == len(GONE)
 
 
 def killed_at(line: int, directory: Path) -> bool:
@@ -199,7 +235,7 @@ def killed_at(line: int, directory: Path) -> bool:
 
         sys.settrace(trace)
         with contextlib.suppress(BaseException):
-            purge_spools(directory, *MINE)
+            purge_spools(directory, MINE)
         os._exit(0)
     return os.waitpid(child, 0)[1] == signal.SIGKILL
 
@@ -220,7 +256,7 @@ def test_killed_at_any_line_each_file_is_the_old_or_the_new_one(tmp_path: Path) 
         keep_event(filled(directory).folder, events()[0], "refused")
         return directory
 
-    purge_spools(made("new"), *MINE)
+    purge_spools(made("new"), MINE)
     new = files(tmp_path / "new")
     line, step = 1, 19
     while killed_at(line, directory := made(f"at-{line}")):
@@ -228,7 +264,7 @@ def test_killed_at_any_line_each_file_is_the_old_or_the_new_one(tmp_path: Path) 
         assert sent == [each for each in events() if each in set(sent)], line
         assert set(kept()) <= set(sent), line
         assert {n for a, b in read_purged(directory / "s") for n in range(a, b)} <= GONE
-        purge_spools(directory, *MINE)
+        purge_spools(directory, MINE)
         left = {n: d for n, d in files(directory).items() if not Path(n).name.startswith(NEW)}
         assert left == new, line
         line += step
@@ -248,7 +284,9 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
 
     writing = filled(tmp_path, end=False)
     code, out, err = run("--json", "--yes")
-    assert (code, orjson.loads(out)["in_use"]) == (1, ["s"])
+    told = orjson.loads(out)
+    assert (code, told["in_use"]) == (1, ["s"])
+    assert told["subject"] == {"tenant": "acme", "user_id": "u7"}
     assert "processes still write 1 spool" in err
     writing.close()
     assert run()[0] == 1, "not confirmed"
@@ -270,4 +308,9 @@ def test_the_client_alone_has_the_command_too(
     with pytest.raises(SystemExit) as ended:
         client_cli.main()
     assert ended.value.code == 0
-    assert f": {len(GONE)}, in " in capsys.readouterr().err
+    assert f"user 'u7' of tenant 'acme' in {tmp_path}: {len(GONE)}, in " in capsys.readouterr().err
+    monkeypatch.setattr(
+        "sys.argv", ["headstart", *words[:4], "--session", "", "--spool", str(tmp_path)]
+    )
+    with pytest.raises(SystemExit, match="give --whole-tenant"):
+        client_cli.main()

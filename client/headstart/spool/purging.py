@@ -1,4 +1,4 @@
-"""Removes the events of a user from a directory of spools that no process uses meanwhile.
+"""Removes a subject's events from a directory of spools that no process uses meanwhile.
 
 A file is replaced by a new one as a whole, so kill -9 at any line leaves the old or the new one.
 Positions stay: those of removed events are noted before, and no shipper counts them as lost.
@@ -21,8 +21,14 @@ from headstart.spool.layout import (
     spool_names,
 )
 from headstart.spool.locks import is_current, noted_shipper, open_lock, try_lock
+from headstart.spool.purged_events import (
+    FileRest,
+    PurgedEvents,
+    SpoolSubject,
+    file_events,
+    file_without,
+)
 from headstart.spool.purged_positions import add_purged
-from headstart.spool.purged_user import FileRest, PurgedUser, file_events, file_without
 from headstart.spool.replacing import replace_file
 
 _LOOK_S: Final = 0.05
@@ -32,6 +38,7 @@ class SpoolPurge(NamedTuple):
     """What a purge of a directory of spools has done."""
 
     directory: Path
+    subject: SpoolSubject
     removed: int
     """Events."""
     rewritten: int
@@ -39,49 +46,48 @@ class SpoolPurge(NamedTuple):
     in_use: tuple[str, ...] = ()
     """Spools of running processes, which are as they were."""
     unreadable: tuple[str, ...] = ()
-    """Files with damage that names the user, which are as they were: delete them."""
+    """Files with damage that names the subject, which are as they were: delete them."""
 
     @property
     def complete(self) -> bool:
-        """Whether all of the user's events were removed."""
+        """Whether all of the subject's events were removed."""
         return not (self.in_use or self.unreadable)
 
     def __str__(self) -> str:
         """Return it in one line, for people."""
-        parts = [
-            f"events of the user in {self.directory}: {self.removed}, in {self.rewritten} files"
-        ]
+        where = f"events of {self.subject} in {self.directory}"
+        parts = [f"{where}: {self.removed}, in {self.rewritten} files"]
         if self.in_use:
             parts.append(f"spools of running processes, left as they were: {len(self.in_use)}")
         if self.unreadable:
-            parts.append(f"damaged files that name the user: {', '.join(self.unreadable)}")
+            parts.append(f"damaged files that name it: {', '.join(self.unreadable)}")
         return "; ".join(parts)
 
 
 def purge_spools(
-    directory: Path, tenant: str, user: str, *, dry_run: bool = False, timeout_s: float = 5.0
+    directory: Path, subject: SpoolSubject, *, dry_run: bool = False, timeout_s: float = 5.0
 ) -> SpoolPurge:
-    """Remove the events of a user, sent or not, from the spools of ended processes and quarantine.
+    """Remove a subject's events, sent or not, from the spools of ended processes and quarantine.
 
     Holds the lock of the shipper, so that none starts meanwhile; waits up to `timeout_s` seconds
     for it. `dry_run`: count, and change nothing. Raises `TimeoutError` that names the process that
     ships the directory, `FileNotFoundError` without a directory, and other kinds of `OSError`.
     """
-    subject = PurgedUser(tenant, user)
+    purged = PurgedEvents(subject)
     with _shipper_lock(directory, timeout_s), _free_spools(directory) as (free, in_use):
         last = {there[-1][1] for folder in free if (there := segments(folder))}
         files = [path for folder in free for _, path in segments(folder)]
         files += sorted(_quarantined(directory))
         for path in files:
             for event in file_events(path.read_bytes()):
-                subject.learn(event)
+                purged.learn(event)
         removed, rewritten = 0, set[Path]()
         unreadable: list[str] = []
-        # Events that name the user go last: killed before, the next purge still knows the runs.
-        for goes in (subject.has_run_of, subject.names):
+        # Events that name a user go last: killed before, the next purge still knows the runs.
+        for goes in (purged.has_run_of, purged.names):
             unreadable = []
             for path in files:
-                found = file_without(path.read_bytes(), subject, goes, may_be_torn=path in last)
+                found = file_without(path.read_bytes(), purged, goes, may_be_torn=path in last)
                 if found.unreadable:
                     unreadable.append(str(path.relative_to(directory)))
                 if found.changed:
@@ -89,7 +95,7 @@ def purge_spools(
                     rewritten.add(path)
                     if not dry_run:
                         _store(path, found)
-    return SpoolPurge(directory, removed, len(rewritten), tuple(in_use), tuple(unreadable))
+    return SpoolPurge(directory, subject, removed, len(rewritten), tuple(in_use), tuple(unreadable))
 
 
 @contextmanager

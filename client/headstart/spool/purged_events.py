@@ -1,4 +1,4 @@
-"""What is left of the files of a spool without the events of a user. No files, no clock."""
+"""What is left of the files of a spool without purged events. No files, no clock."""
 
 from __future__ import annotations
 
@@ -21,22 +21,42 @@ from headstart.spool.segment_format import (
 _SEAL_BYTES: Final = len(pack_seal(0))
 
 
-class PurgedUser:
-    """Which events go: the user's, and those without a user of runs that the user has events of."""
+class SpoolSubject(NamedTuple):
+    """Whose events go: a user's, a session's or a workflow's; with none of them all of a tenant."""
 
-    def __init__(self, tenant: str, user: str) -> None:
-        self._tenant, self._user = tenant, user
+    tenant: str
+    user_id: str | None = None
+    session_id: str | None = None
+    workflow_id: str | None = None
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        for kind in ("user", "session", "workflow"):
+            if name := getattr(self, f"{kind}_id"):
+                return f"{kind} {name!r} of tenant {self.tenant!r}"
+        return f"tenant {self.tenant!r}"
+
+
+class PurgedEvents:
+    """Which events go: the subject's; of a user also those of its runs that name no user."""
+
+    def __init__(self, subject: SpoolSubject) -> None:
+        self._tenant = subject.tenant
+        named = {name: value for name, value in subject._asdict().items() if value}
+        self._wanted = {name: value for name, value in named.items() if name != "tenant"}
         self._runs: set[object] = set()
-        self._texts = {orjson.dumps(user), json.dumps(user).encode()}
+        texts = self._wanted.values() or [subject.tenant]
+        self._texts = {text for each in texts for text in (orjson.dumps(each), _ascii(each))}
 
     def learn(self, event: bytes) -> None:
         """Note the run of an event of the user."""
-        if self.names(event):
+        if "user_id" in self._wanted and self.names(event):
             self._runs.add(self._fields(event).get("workflow_id"))
 
     def names(self, event: bytes) -> bool:
-        """Return whether an event names the user."""
-        return self._fields(event).get("user_id") == self._user
+        """Return whether an event names the subject."""
+        fields = self._fields(event)
+        return bool(fields) and all(fields.get(name) == it for name, it in self._wanted.items())
 
     def has_run_of(self, event: bytes) -> bool:
         """Return whether an event names no user, and is of a run of the user."""
@@ -55,8 +75,12 @@ class PurgedUser:
         return found if same else {}
 
     def is_named_in(self, data: bytes) -> bool:
-        """Return whether bytes that are no event hold the user as a JSON string."""
+        """Return whether bytes that are no event hold the subject as a JSON string."""
         return any(each in data for each in self._texts)
+
+
+def _ascii(text: str) -> bytes:
+    return json.dumps(text).encode()
 
 
 class FileRest(NamedTuple):
@@ -69,12 +93,12 @@ class FileRest(NamedTuple):
 
 
 def file_without(
-    data: bytes, subject: PurgedUser, goes: Callable[[bytes], bool], *, may_be_torn: bool
+    data: bytes, subject: PurgedEvents, goes: Callable[[bytes], bool], *, may_be_torn: bool
 ) -> FileRest:
     """Return the rest of a file without the events that go.
 
     `may_be_torn`: it is the last segment, whose end may be part of an event whose `emit()` never
-    returned; such a part goes if it names the user. Other damage stays, and is reported.
+    returned; such a part goes if it names the subject. Other damage stays, and is reported.
     """
     if not _is_segment(data):
         return _lines_without(data, subject, goes)
@@ -92,7 +116,7 @@ def file_without(
     return FileRest(rest, removed, unreadable, len(rest) < len(data))
 
 
-def _lines_without(data: bytes, subject: PurgedUser, goes: Callable[[bytes], bool]) -> FileRest:
+def _lines_without(data: bytes, subject: PurgedEvents, goes: Callable[[bytes], bool]) -> FileRest:
     """Return the rest of a file of quarantined events, one a line."""
     kept, removed, unreadable = [], [], False
     for number, line in enumerate(data.splitlines(keepends=True)):
