@@ -2,14 +2,15 @@
 
 Tables are filled by COPY in the form in which the sinks write, and the learned rows go to the
 changelog as the state before this log. Real workers then take them over and publish them, store and
-learn `TAIL` events, and are stopped; as many more events stay in the log unprocessed.
+learn `TAIL` events, and are stopped, those that store last: the others send evidence of contexts to
+the log until they end. As many more events stay in the log unprocessed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,13 +20,18 @@ from agents.thresholds.checkpoint_writer import APPENDED_BYTES
 from bench.support.learned_rows import CONTEXTS_OF_TYPE, MadeEvents, Row, learned_rows
 from bench.support.measuring import echo, produce, wait_until, worker_environment
 from bench.support.stored_events import fill_events, fill_history, make_days
+from deploy.local import Addresses
 from deploy.supervisor import Supervisor
 from deploy.system import System, total_lag
 from processing.state.chunking import chunk_rows
 from processing.state.rows import CONTEXT
-from topics.catalogue import CHANGELOG
+from sinks.connections import connect_postgres
+from sinks.postgres.progress import stored_offsets
+from topics.catalogue import CHANGELOG, EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
+from topics.kafka.topic_states import describe_topics
 
-WORKERS: Final = ("thresholds", "episodes", "history")
+LEARNING: Final = ("thresholds",)
+STORING: Final = ("episodes", "history")
 PATIENCE_S: Final = 1_800.0
 TAIL: Final = 2_000
 """Events that workers process before the backup, and as many that wait in the log then."""
@@ -64,10 +70,12 @@ def fill(system: System, events: int, contexts: int) -> Filled:
     echo(f"tables and rows are filled, after {time.monotonic() - begun:.1f} s")
     tail = made.all_contexts
     now = time.time_ns() // 1_000_000
-    with working(system):
-        echo(f"workers are ready, after {time.monotonic() - begun:.1f} s")
-        asyncio.run(produce(at.kafka, made.sent(tail, tail + TAIL, now)))
-        wait_for_workers(system)
+    with working(system, STORING):
+        with working(system, LEARNING):
+            echo(f"workers are ready, after {time.monotonic() - begun:.1f} s")
+            asyncio.run(produce(at.kafka, made.sent(tail, tail + TAIL, now)))
+            wait_for_workers(system)
+        wait_until(lambda: asyncio.run(_unstored(at, epoch.number)) == 0, PATIENCE_S)
     asyncio.run(produce(at.kafka, made.sent(tail + TAIL, tail + 2 * TAIL, now)))
     echo(f"the system is filled, after {time.monotonic() - begun:.1f} s")
     learned = sum(key.startswith(CONTEXT) for of in rows.values() for key, _row in of)
@@ -84,10 +92,10 @@ async def _send(kafka: str, rows: Mapping[int, list[Row]]) -> None:
 
 
 @contextmanager
-def working(system: System) -> Iterator[None]:
-    """Run the workers that learn and store, ready, as `headstart worker all` would run all."""
+def working(system: System, names: Sequence[str] = (*LEARNING, *STORING)) -> Iterator[None]:
+    """Run workers, ready, as `headstart worker all` would run all."""
     environment: dict[str, Any] = {**worker_environment(system.addresses, system.data)}
-    supervisor = Supervisor(system.data / "workers", environment, WORKERS)
+    supervisor = Supervisor(system.data / "workers", environment, names)
     supervisor.start()
 
     def ready() -> bool:
@@ -107,3 +115,16 @@ def wait_for_workers(system: System) -> None:
     assert system.epoch is not None
     number = system.epoch.number
     wait_until(lambda: asyncio.run(total_lag(system.addresses, number)) == 0, PATIENCE_S)
+
+
+async def _unstored(at: Addresses, epoch: int) -> int:
+    """Return how many records of events and thresholds the sinks have not stored."""
+    states = await describe_topics(at.kafka, [EVENTS.name, THRESHOLDS.name])
+    groups = ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS))
+    left = 0
+    async with await connect_postgres(at.postgres) as connection:
+        for group, topic in groups:
+            stored = await stored_offsets(connection, group, topic.name, epoch)
+            ends = states[topic.name].end
+            left += sum(end - stored.get(number, 0) for number, end in ends.items())
+    return left
