@@ -134,14 +134,19 @@ class Watchdog:
         for a processor since it began. Returns why the process is stuck; None: it is not.
         """
         step = self._step(now, cpu_wait_s)
+        self._silent_s += step
         at = None if report is None else report.at
-        self._silent_s = self._silent_s + step if at == self._reported_at else 0.0
-        self._reported_at = at
+        if at != self._reported_at:
+            self._judge(report)
+            self._reported_at, self._silent_s = at, 0.0
+        return self._why_stuck(report)
+
+    def _judge(self, report: Report | None) -> None:
+        """Note whether a new report shows progress; an old one says nothing of the time since."""
         if report is not None and (self._moved(report) or not _should_move(report)):
             self._still_s = 0.0
         else:
-            self._still_s += step
-        return self._why_stuck(report)
+            self._still_s += self._silent_s
 
     def _step(self, now: float, cpu_wait_s: float) -> float:
         """Return the seconds since the last observation in which the process could run."""

@@ -109,6 +109,15 @@ def test_lag_without_progress() -> None:
     assert reasons[31] == "it lags by 4 records and has made no progress for 31 s"
 
 
+def test_of_a_silent_worker_its_last_report_says_nothing() -> None:
+    lagging: list[tuple[float, Report | None]] = [
+        (1.0, report(at, ready=True, done={0: 5}, lag={0: 3})) for at in range(20)
+    ]
+    reasons = watched([*lagging, *[(1.0, lagging[-1][1])] * 31])
+    assert set(reasons[:-1]) == {None}
+    assert reasons[-1] == "it has not reported for 31 s"
+
+
 def test_parts_of_a_long_step_are_progress() -> None:
     course = [
         (1.0, report(at, ready=True, done={0: 5}, lag={0: 1_891}, parts=at // 25))
