@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.support.filled_system import working
 from deploy.system import System
 from headstart import Thresholds
 from tests.patience import until
@@ -46,23 +47,23 @@ def test_topics_are_recreated(
         found: Event = json.loads(ended.stdout.splitlines()[-1])
         return found
 
-    def learn(expected: int) -> int:
-        """Emit outcomes to the workers of a system of its own; return the log epoch."""
-        with System(config, partitions=2) as system, Thresholds(redis, timeout_s=5.0) as reader:
-            assert system.epoch is not None
+    def learn(system: System, expected: int, checked: bool = False) -> None:
+        """Emit outcomes, and wait until executors read their thresholds."""
+        with working(system), Thresholds(redis, timeout_s=5.0) as reader:
             events = [judged(tenant, each) for each in TYPES for _ in range(OUTCOMES)]
             run("emit", write_events(events))
 
             def outcomes() -> set[int]:
                 return {reader.get(workflow_type=each, tenant=tenant).outcomes for each in TYPES}
 
-            until(lambda: outcomes() == {expected}, meanwhile=system.check, seen=outcomes)
-            return system.epoch.number
+            until(lambda: outcomes() == {expected}, seen=outcomes)
+            if checked:
+                verify = ("verify", "--caught-up", "--data", config.data)
+                until(lambda: headstart(*verify).returncode == 0)
 
-    before = learn(OUTCOMES)
-    with System(config, partitions=2, workers=False):
+    with System(config, partitions=2, workers=False) as system:
+        assert system.epoch is not None
+        learn(system, OUTCOMES)
         done = run("topics", "recreate", "--to", tmp_path / "saved", "--yes")
-        assert done["epoch"] > before
-    assert learn(2 * OUTCOMES) == done["epoch"]
-    with System(config, partitions=2):
-        assert run("verify", "--caught-up")["ok"]
+        assert done["epoch"] > system.epoch.number
+        learn(system, 2 * OUTCOMES, checked=True)
