@@ -89,7 +89,7 @@ def test_a_run_of_bad_records_stops_both_workers_until_the_limit_is_raised(
         assert letters(system) == before
 
         emit(system, tenant, bad, bad, second, last)
-        until_stopped(system, output, times=3)
+        until_stopped(system, output, times=2)
         assert letters(system) == before, "no restart passed the limit"
         assert stored.ids() == [good[0]["id"]]
         assert stored.counted("refund")["workflow_type=refund"] == 1
