@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.agreement import Agreement, run, wrong
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 
 def test_live_and_replay_agree_to_the_bit(broker: str, messages: list[str], tmp_path: Path) -> None:
