@@ -68,12 +68,12 @@ def purge(
     directory = spool or default_directory()
     if not directory.is_dir():
         raise typer.BadParameter(f"there is no directory {directory}", param_hint="--spool")
-    subject = SpoolSubject(tenant, user, session, workflow)
+    subject = SpoolSubject(tenant, user, session, workflow, whole_tenant)
     if not dry_run:
         confirm(f"Remove the events of {subject} from {directory}? This cannot be undone.", yes)
     found = purge_spools(directory, subject, dry_run=dry_run, timeout_s=timeout)
     if json:
-        named = {name: value for name, value in subject._asdict().items() if value}
+        named = {"tenant": tenant, **subject.names}
         fields = found._asdict() | {"directory": str(directory), "subject": named}
         show_json(fields | {"dry_run": dry_run})
     _say(found, dry_run=dry_run)

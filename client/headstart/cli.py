@@ -127,9 +127,10 @@ def _purge(arguments: argparse.Namespace) -> int:
     from headstart.spool.purging import purge_spools
 
     names = (arguments.tenant, arguments.user, arguments.session, arguments.workflow)
-    if not arguments.whole_tenant and not all(name or name is None for name in names):
+    if "" in names:
         raise InvalidArgument("a name is empty; for all of a tenant give --whole-tenant")
+    subject = SpoolSubject(*names, arguments.whole_tenant)
     directory = arguments.spool or default_directory()
-    found = purge_spools(directory, SpoolSubject(*names), dry_run=arguments.dry_run)
+    found = purge_spools(directory, subject, dry_run=arguments.dry_run)
     print(found, file=sys.stderr)
     return 0 if found.complete else 1

@@ -115,8 +115,8 @@ def test_another_user_or_tenant_changes_nothing(tmp_path: Path) -> None:
 SUBJECTS = [
     (SpoolSubject("acme", session_id="s1"), [b"a", b"b"]),
     (SpoolSubject("acme", workflow_id="w1"), [b"a", b"c"]),
-    (SpoolSubject("acme"), [b"a", b"b", b"c", b"d"]),
-    (SpoolSubject("default"), [b"f"]),
+    (SpoolSubject("acme", whole_tenant=True), [b"a", b"b", b"c", b"d"]),
+    (SpoolSubject("default", whole_tenant=True), [b"f"]),
 ]
 
 
@@ -143,6 +143,18 @@ def test_of_a_session_a_workflow_and_a_tenant_their_own_events_go(
     backlog.close()
     expected = [each for name, each in events.items() if name not in gone]
     assert left == expected
+
+
+def test_what_is_no_subject_erases_nothing(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = files(tmp_path)
+    for subject in (
+        SpoolSubject("acme"), SpoolSubject("acme", ""), SpoolSubject("", whole_tenant=True),
+        SpoolSubject("acme", "u7", "s1"), SpoolSubject("acme", "u7", whole_tenant=True),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"give one of|is empty"):
+            purge_spools(tmp_path, subject)
+    assert files(tmp_path) == before
 
 
 def test_events_that_a_shipper_has_sent_go_too_and_it_continues_behind(tmp_path: Path) -> None:

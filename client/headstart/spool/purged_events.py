@@ -22,12 +22,19 @@ _SEAL_BYTES: Final = len(pack_seal(0))
 
 
 class SpoolSubject(NamedTuple):
-    """Whose events go: a user's, a session's or a workflow's; with none of them all of a tenant."""
+    """Whose events go: a user's, a session's, a workflow's, or all of a tenant; one of them."""
 
     tenant: str
     user_id: str | None = None
     session_id: str | None = None
     workflow_id: str | None = None
+    whole_tenant: bool = False
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names that are given, but the tenant's."""
+        given = self._asdict().items()
+        return {name: it for name, it in given if name.endswith("_id") and it is not None}
 
     def __str__(self) -> str:
         """Return it for people."""
@@ -41,9 +48,12 @@ class PurgedEvents:
     """Which events go: the subject's; of a user also those of its runs that name no user."""
 
     def __init__(self, subject: SpoolSubject) -> None:
-        self._tenant = subject.tenant
-        named = {name: value for name, value in subject._asdict().items() if value}
-        self._wanted = {name: value for name, value in named.items() if name != "tenant"}
+        """Raise `ValueError` unless the subject is one, with a name."""
+        self._tenant, self._wanted = subject.tenant, subject.names
+        if len(self._wanted) + subject.whole_tenant != 1:
+            raise ValueError("give one of user_id, session_id, workflow_id and whole_tenant")
+        if not (subject.tenant and all(self._wanted.values())):
+            raise ValueError("the name of a tenant, user, session or workflow is empty")
         self._runs: set[object] = set()
         texts = self._wanted.values() or [subject.tenant]
         self._texts = {text for each in texts for text in (orjson.dumps(each), _ascii(each))}

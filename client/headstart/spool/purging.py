@@ -71,7 +71,8 @@ def purge_spools(
 
     Holds the lock of the shipper, so that none starts meanwhile; waits up to `timeout_s` seconds
     for it. `dry_run`: count, and change nothing. Raises `TimeoutError` that names the process that
-    ships the directory, `FileNotFoundError` without a directory, and other kinds of `OSError`.
+    ships the directory, `FileNotFoundError` without a directory, other kinds of `OSError`, and
+    `ValueError` if the subject is none.
     """
     purged = PurgedEvents(subject)
     with _shipper_lock(directory, timeout_s), _free_spools(directory) as (free, in_use):
