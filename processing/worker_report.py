@@ -126,6 +126,7 @@ class Watchdog:
         self._reported_at: int | None = None
         self._reached: dict[tuple[str, int], int] = {}
         self._silent_s = self._still_s = 0.0
+        self._had_work = True
 
     def observe(self, now: float, report: Report | None, cpu_wait_s: float = 0.0) -> str | None:
         """Evaluate the newest report of the process, None before its first.
@@ -145,8 +146,9 @@ class Watchdog:
         """Note whether a new report shows progress; an old one says nothing of the time since."""
         if report is not None and (self._moved(report) or not _should_move(report)):
             self._still_s = 0.0
-        else:
+        elif self._had_work:
             self._still_s += self._silent_s
+        self._had_work = report is None or _should_move(report)
 
     def _step(self, now: float, cpu_wait_s: float) -> float:
         """Return the seconds since the last observation in which the process could run."""

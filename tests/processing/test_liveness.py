@@ -118,6 +118,12 @@ def test_of_a_silent_worker_its_last_report_says_nothing() -> None:
     assert reasons[-1] == "it has not reported for 31 s"
 
 
+def test_silence_after_a_wait_is_no_time_in_which_it_lagged() -> None:
+    waiting = (1.0, report(0, ready=True, lag={0: 3}, waits_for=("postgres",)))
+    lagging = [(1.0, report(at, ready=True, done={}, lag={0: 3})) for at in range(1, 29)]
+    assert set(watched([*[waiting] * 29, *lagging])) == {None}
+
+
 def test_parts_of_a_long_step_are_progress() -> None:
     course = [
         (1.0, report(at, ready=True, done={0: 5}, lag={0: 1_891}, parts=at // 25))
@@ -153,7 +159,7 @@ def test_a_later_start_has_the_usual_time() -> None:
     course = [(1.0, report(at, ready=at == 0, restored={0: 7})) for at in range(40)]
     reasons = watched(course)
     assert reasons[30] is None
-    assert reasons[-1] == "it has not come nearer to its start for 39 s"
+    assert reasons[-1] == "it has not come nearer to its start for 38 s"
 
 
 def test_time_without_a_processor_does_not_count() -> None:
