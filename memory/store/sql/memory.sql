@@ -158,7 +158,8 @@ ORDER BY e.tenant, e.workflow_id, e.workflow_type
 LIMIT %(limit)s
 
 -- name: find
--- The episodes of one id, or of one workflow id; also pruned ones, whose packed events are left.
+-- The episodes of one id, or of one workflow id; by its id also a pruned one, whose packed events are
+-- left.
 SELECT e.id, e.tenant, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.session_id,
     (extract(epoch FROM e.started) * 1000)::bigint AS started,
     (extract(epoch FROM e.ended) * 1000)::bigint AS ended, e.outcome, e.reward, e.confidence,
@@ -167,7 +168,8 @@ SELECT e.id, e.tenant, e.workflow_type, e.workflow_id, e.user_id, e.agent_id, e.
     c.sealed, c.id AS content_id
 FROM episodes AS e
 JOIN episodes AS c ON c.tenant = e.tenant AND c.id = coalesce(e.merged_into, e.id)
-WHERE e.tenant = %(tenant)s AND (e.id = %(id)s OR e.workflow_id = %(workflow_id)s)
+WHERE e.tenant = %(tenant)s
+    AND (e.id = %(id)s OR e.workflow_id = %(workflow_id)s AND e.state <> 'pruned')
 ORDER BY e.workflow_type
 
 -- name: totals
