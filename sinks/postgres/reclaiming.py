@@ -11,7 +11,7 @@ drops what an interrupted build has left.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, LiteralString, NamedTuple
 
 from psycopg import AsyncConnection, sql
@@ -25,6 +25,10 @@ REINDEX_ABOVE: Final = 0.05
 """Share of deleted rows from which an HNSW index is rebuilt (docs/measurements/current.md)."""
 LEAST_DEAD: Final = 500
 """Deleted rows of a partition from which its index is maintained without being asked for."""
+REMOVES_STATISTICS: Final = (
+    "DELETE FROM pg_statistic USING pg_attribute WHERE starelid = attrelid AND staattnum = attnum "
+    "AND attstattarget = 0"
+)
 Upkeep = Literal["rebuild", "vacuum", "none"]
 """`rebuild`: a new index, then VACUUM, which is fast: the new index has none of the deleted rows.
 `none`: few rows are deleted, and autovacuum is fast enough."""
@@ -72,9 +76,10 @@ async def reclaim(
 
     VACUUM frees their space, in which the bytes stay until other rows take it. `full`: write the
     tables and their indexes anew, each under an exclusive lock, so that no file has the bytes.
-    Rows that an older transaction can see stay, with a warning.
+    Rows that an older transaction can see stay then, with a warning.
 
-    Statistics are renewed too, which have users' ids (of texts there are none: migration 0020).
+    Statistics are renewed too, which have users' ids. Of texts there are none since migration 0020;
+    what an earlier version has left is named.
 
     Tables that the role may not vacuum are left out, and named. Raises psycopg's errors.
     """
@@ -91,16 +96,25 @@ async def reclaim(
             await _write_anew(connection, each.table, echo)
         else:
             await clean(connection, each, "rebuild" if each.is_sparse else "vacuum", echo)
-    for parent in await _analyzed_parents(connection, found):
-        await _run(connection, "ANALYZE {}", parent)
+    for parent in await _names(connection, "analyzed_parents", found):
+        if connection.info.server_version >= 180_000:
+            await _run(connection, "ANALYZE ONLY {}", parent)
+        else:
+            await _run(connection, "ANALYZE {}", parent)
+    if tables := await _names(connection, "old_statistics"):
+        echo(
+            f"warning: Postgres' statistics still have texts of {', '.join(tables)}; run as a "
+            f"superuser: {REMOVES_STATISTICS}"
+        )
     return found
 
 
 async def _write_anew(connection: AsyncConnection[Any], table: str, echo: Echo) -> None:
     kept: list[int] = []
 
-    def note(message: Diagnostic) -> None:  # of VERBOSE: its detail begins with their number
-        kept.extend(int(each) for each in re.findall(r"^(\d+) ", message.message_detail or ""))
+    def note(message: Diagnostic) -> None:  # of VERBOSE: the first number of its detail
+        line = (message.message_detail or "").partition("\n")[0]
+        kept.extend(int(each) for each in re.findall(r"\d+", line)[:1])
 
     connection.add_notice_handler(note)
     try:
@@ -118,10 +132,11 @@ async def _run(connection: AsyncConnection[Any], command: LiteralString, name: s
     await connection.execute(sql.SQL(command).format(sql.Identifier(name)))
 
 
-async def _analyzed_parents(connection: AsyncConnection[Any], found: list[DeadRows]) -> list[str]:
-    """Return the partitioned tables with statistics of their own, which autovacuum never renews."""
+async def _names(
+    connection: AsyncConnection[Any], question: str, found: Sequence[DeadRows] = ()
+) -> list[str]:
     of = {"tables": [each.table for each in found]}
-    rows = await (await connection.execute(_SQL["analyzed_parents"], of)).fetchall()
+    rows = await (await connection.execute(_SQL[question], of)).fetchall()
     return [name for (name,) in rows]
 
 

@@ -1,6 +1,6 @@
 -- ANALYZE, which autovacuum runs, copies values of columns into Postgres' own statistics. Texts, and what
--- is made of them, would stay there when their user is erased. No query is planned by values of these
--- columns.
+-- is made of them, would stay there when their user is erased; so would keys that are destroyed. Plans
+-- take the defaults for conditions on these columns.
 DO $$
 DECLARE here record;
 BEGIN
@@ -14,7 +14,8 @@ BEGIN
             OR relname ~ '^episodic_events(_|$)' AND attname IN ('data', 'extra')
             OR relname ~ '^episode_vectors(_|$)' AND attname = 'v'
             OR relname = 'memory_retrievals' AND attname = 'data'
-            OR relname = 'trace_dictionaries' AND attname = 'content')
+            OR relname = 'trace_dictionaries' AND attname = 'content'
+            OR relname = 'tenant_keys' AND attname = 'wrapped')
     LOOP
         EXECUTE format(
             'ALTER TABLE ONLY %I ALTER %I SET STATISTICS 0', here.relname, here.attname);
@@ -23,6 +24,15 @@ BEGIN
             FROM (VALUES (false), (true)) AS both_kinds (inherited);
         END IF;
     END LOOP;
+    IF current_setting('server_version_num')::integer < 180000 THEN
+        BEGIN
+            DELETE FROM pg_statistic USING pg_attribute, pg_class
+            WHERE starelid = attrelid AND staattnum = attnum AND attstattarget = 0
+                AND attrelid = pg_class.oid AND relnamespace = current_schema()::regnamespace;
+        EXCEPTION WHEN insufficient_privilege THEN
+            NULL;  -- only a superuser may: a purge that vacuums says so while any are left
+        END;
+    END IF;
 END $$;
 
 -- As in 0010, and without statistics of texts, which a partition does not inherit.

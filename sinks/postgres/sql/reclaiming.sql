@@ -26,12 +26,18 @@ WHERE t.relname = %(table)s AND t.relnamespace = current_schema()::regnamespace
     AND NOT i.indisvalid AND c.relname ~ '_cc(new|old)[0-9]*$'
 
 -- name: analyzed_parents
--- Partitioned tables of some partitions that have been analyzed as a whole.
+-- Partitioned tables of some partitions that were analyzed as a whole, which autovacuum never does.
 SELECT DISTINCT p.relname::text FROM pg_inherits
 JOIN pg_class AS c ON c.oid = inhrelid JOIN pg_class AS p ON p.oid = inhparent
-WHERE c.relname = ANY(%(tables)s) AND c.relnamespace = current_schema()::regnamespace AND EXISTS (
-    SELECT FROM pg_stats AS s
-    WHERE s.schemaname = current_schema() AND s.tablename = p.relname AND s.inherited)
+WHERE c.relname = ANY(%(tables)s) AND c.relnamespace = current_schema()::regnamespace
+    AND p.relkind = 'p' AND p.reltuples >= 0
+
+-- name: old_statistics
+-- Tables with statistics of columns that are to have none.
+SELECT DISTINCT s.tablename::text FROM pg_stats AS s
+JOIN pg_class AS c ON c.relname = s.tablename AND c.relnamespace = current_schema()::regnamespace
+JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = s.attname
+WHERE s.schemaname = current_schema() AND a.attstattarget = 0 ORDER BY 1
 
 -- name: alone
 -- For the session. Two that build the same index would wait for each other, and do it twice.

@@ -11,7 +11,7 @@ import pytest
 from deploy.local.postgres_install import installation
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate, read_migrations
-from sinks.postgres.reclaiming import reclaim
+from sinks.postgres.reclaiming import REMOVES_STATISTICS, reclaim
 from tests.data_files import in_files
 from tests.memory.complaints.purging import (
     CANARY,
@@ -117,3 +117,30 @@ def test_an_update_removes_the_statistics_that_there_are(database: str) -> None:
         assert owner.execute(texts, [CANARY]).fetchone() != (0,)
         asyncio.run(migrate(database, [*earlier, newest]))
         assert owner.execute(texts, [CANARY]).fetchone() == (0,)
+
+
+def test_statistics_that_an_earlier_version_left_are_named_with_the_remedy(migrated: str) -> None:
+    filled(migrated, *everybody())
+    with psycopg.connect(migrated, autocommit=True) as owner:
+        owner.execute("ALTER TABLE episodes ALTER query SET STATISTICS 10")
+        owner.execute("ANALYZE episodes")
+        owner.execute("ALTER TABLE episodes ALTER query SET STATISTICS 0")
+    _done, said = written_anew(migrated)
+    assert f"still have texts of episodes; run as a superuser: {REMOVES_STATISTICS}" in said
+    with psycopg.connect(migrated, autocommit=True) as owner:
+        owner.execute(REMOVES_STATISTICS.encode())
+    assert "statistics" not in written_anew(migrated)[1]
+
+
+def test_statistics_have_no_keys_of_tenants(migrated: str) -> None:
+    with psycopg.connect(migrated, autocommit=True) as owner:
+        owner.execute(
+            "INSERT INTO tenant_keys (tenant, number, master, wrapped)"
+            " SELECT 'tenant-' || n, 1, 'm', sha256(n::text::bytea) FROM generate_series(1, 9) AS n"
+        )
+        owner.execute("ANALYZE tenant_keys")
+        columns = owner.execute(
+            "SELECT attname::text FROM pg_stats WHERE tablename = 'tenant_keys'"
+        ).fetchall()
+    assert ("tenant",) in columns
+    assert ("wrapped",) not in columns

@@ -52,7 +52,7 @@ DELETE FROM memory_retrievals WHERE tenant = %(tenant)s
 
 -- name: rewrite_keys
 -- Old versions of rows stay in the file until it is written again.
-VACUUM (FULL) tenant_keys
+VACUUM (FULL, ANALYZE) tenant_keys
 
 -- name: audit
 INSERT INTO memory_audit (tenant, action, counts) VALUES (%(tenant)s, 'shred', %(counts)s)
