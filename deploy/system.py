@@ -48,7 +48,7 @@ from topics.catalogue import (
 from topics.commands.log import begin_commands, is_whole, read_commands
 from topics.epoch import Epoch, LogInRecreation, ensure_topics
 from topics.kafka.groups import committed_offsets
-from topics.kafka.topic_states import describe_topics
+from topics.kafka.topic_states import TopicState, describe_topics
 from topics.used_partitions import used_partitions
 
 READY_S: Final = 300.0
@@ -331,19 +331,28 @@ async def total_lag(addresses: Addresses, epoch: int, partitions: int | None = N
     states = await describe_topics(addresses.kafka, [EVENTS.name, THRESHOLDS.name, DECISIONS.name])
     if partitions is not None:
         states = used_partitions(states, partitions)
-    events, thresholds = states[EVENTS.name], states[THRESHOLDS.name]
-    decisions = states[DECISIONS.name]
+    events, decisions = states[EVENTS.name], states[DECISIONS.name]
     learned = await committed_offsets(
         addresses.kafka, THRESHOLDS_GROUP, EVENTS.name, events.partitions
     )
     modelled = await committed_offsets(
         addresses.kafka, PREDICTIONS_GROUP, DECISIONS.name, decisions.partitions
     )
+    unstored = await _unstored(addresses, epoch, states)
+    return unstored + _behind(events.end, learned) + _behind(decisions.end, modelled)
+
+
+async def sink_lag(addresses: Addresses, epoch: int) -> int:
+    """Return how many records of events and thresholds the sinks have not stored."""
+    states = await describe_topics(addresses.kafka, [EVENTS.name, THRESHOLDS.name])
+    return await _unstored(addresses, epoch, states)
+
+
+async def _unstored(addresses: Addresses, epoch: int, states: Mapping[str, TopicState]) -> int:
     async with await connect_postgres(addresses.postgres) as connection:
         stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch)
         kept = await stored_offsets(connection, HISTORY_GROUP, THRESHOLDS.name, epoch)
-    of_events = _behind(events.end, learned) + _behind(events.end, stored)
-    return of_events + _behind(thresholds.end, kept) + _behind(decisions.end, modelled)
+    return _behind(states[EVENTS.name].end, stored) + _behind(states[THRESHOLDS.name].end, kept)
 
 
 def _behind(end: Mapping[int, int], reached: Mapping[int, int]) -> int:

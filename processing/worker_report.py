@@ -143,7 +143,7 @@ class Watchdog:
         return self._why_stuck(report)
 
     def _judge(self, report: Report | None) -> None:
-        """Note whether a new report shows progress; an old one says nothing of the time since."""
+        """Note whether a new report shows progress. Time in which none was due does not count."""
         if report is not None and (self._moved(report) or not _should_move(report)):
             self._still_s = 0.0
         elif self._had_work:

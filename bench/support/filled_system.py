@@ -20,15 +20,11 @@ from agents.thresholds.checkpoint_writer import APPENDED_BYTES
 from bench.support.learned_rows import CONTEXTS_OF_TYPE, MadeEvents, Row, learned_rows
 from bench.support.measuring import echo, produce, wait_until, worker_environment
 from bench.support.stored_events import fill_events, fill_history, make_days
-from deploy.local import Addresses
 from deploy.supervisor import Supervisor
-from deploy.system import System, total_lag
+from deploy.system import System, sink_lag, total_lag
 from processing.state.chunking import chunk_rows
 from processing.state.rows import CONTEXT
-from sinks.connections import connect_postgres
-from sinks.postgres.progress import stored_offsets
-from topics.catalogue import CHANGELOG, EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
-from topics.kafka.topic_states import describe_topics
+from topics.catalogue import CHANGELOG
 
 LEARNING: Final = ("thresholds",)
 STORING: Final = ("episodes", "history")
@@ -75,7 +71,7 @@ def fill(system: System, events: int, contexts: int) -> Filled:
             echo(f"workers are ready, after {time.monotonic() - begun:.1f} s")
             asyncio.run(produce(at.kafka, made.sent(tail, tail + TAIL, now)))
             wait_for_workers(system)
-        wait_until(lambda: asyncio.run(_unstored(at, epoch.number)) == 0, PATIENCE_S)
+        wait_until(lambda: asyncio.run(sink_lag(at, epoch.number)) == 0, PATIENCE_S)
     asyncio.run(produce(at.kafka, made.sent(tail + TAIL, tail + 2 * TAIL, now)))
     echo(f"the system is filled, after {time.monotonic() - begun:.1f} s")
     learned = sum(key.startswith(CONTEXT) for of in rows.values() for key, _row in of)
@@ -115,16 +111,3 @@ def wait_for_workers(system: System) -> None:
     assert system.epoch is not None
     number = system.epoch.number
     wait_until(lambda: asyncio.run(total_lag(system.addresses, number)) == 0, PATIENCE_S)
-
-
-async def _unstored(at: Addresses, epoch: int) -> int:
-    """Return how many records of events and thresholds the sinks have not stored."""
-    states = await describe_topics(at.kafka, [EVENTS.name, THRESHOLDS.name])
-    groups = ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS))
-    left = 0
-    async with await connect_postgres(at.postgres) as connection:
-        for group, topic in groups:
-            stored = await stored_offsets(connection, group, topic.name, epoch)
-            ends = states[topic.name].end
-            left += sum(end - stored.get(number, 0) for number, end in ends.items())
-    return left

@@ -54,17 +54,13 @@ def purge(
     Examples: headstart spool purge --tenant acme --user u7 --dry-run;
     headstart spool purge --tenant acme --user u7 --spool /var/lib/headstart --yes --json
     """
-    from cli.support.identifiers import require_names
+    from cli.support.identifiers import require_names, require_one_subject
     from headstart.spool.layout import default_directory
     from headstart.spool.purged_events import SpoolSubject
     from headstart.spool.purging import purge_spools
 
     require_names(tenant=tenant, user=user, session=session, workflow=workflow)
-    given = [user is not None, session is not None, workflow is not None, whole_tenant]
-    if sum(given) != 1:
-        raise typer.BadParameter(
-            "give exactly one of --user, --session, --workflow and --whole-tenant"
-        )
+    require_one_subject(user, session, workflow, whole_tenant=whole_tenant)
     directory = spool or default_directory()
     if not directory.is_dir():
         raise typer.BadParameter(f"there is no directory {directory}", param_hint="--spool")

@@ -66,22 +66,18 @@ def purge(
     Examples: headstart memory purge --tenant acme --user u7 --dry-run; headstart memory purge
     --tenant acme --user u7 --yes --json; headstart memory purge --status --tenant acme
     """
-    from cli.support.identifiers import require_names
+    from cli.support.identifiers import require_names, require_one_subject
 
     require_names(tenant=tenant, user=user, session=session, workflow=workflow)
-    subjects = [user is not None, session is not None, workflow is not None, whole_tenant]
     settings = options.read()
     if status:
-        if any(subjects):
+        if whole_tenant or any(each is not None for each in (user, session, workflow)):
             raise typer.BadParameter("--status lists all purges; give only --tenant with it")
         _status(settings, tenant, json=json)
         return
     if tenant is None:
         raise typer.BadParameter("give the tenant, and what of it to erase", param_hint="--tenant")
-    if sum(subjects) != 1:
-        raise typer.BadParameter(
-            "give exactly one of --user, --session, --workflow and --whole-tenant"
-        )
+    require_one_subject(user, session, workflow, whole_tenant=whole_tenant)
     purging = Purging(
         purge_services(settings), _new_purge(tenant, user, session, workflow),
         dry_run=dry_run, yes=yes, wait=wait, vacuum=vacuum, full=vacuum_full,

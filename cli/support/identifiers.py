@@ -5,6 +5,14 @@ from __future__ import annotations
 import typer
 
 
+def require_one_subject(*names: str | None, whole_tenant: bool) -> None:
+    """Raise `typer.BadParameter` unless one of user, session, workflow and tenant is given."""
+    if sum(name is not None for name in names) + whole_tenant != 1:
+        raise typer.BadParameter(
+            "give exactly one of --user, --session, --workflow and --whole-tenant"
+        )
+
+
 def require_names(**options: str | None) -> None:
     """Raise `typer.BadParameter` naming the option that is not an identifier; None: not given."""
     from headstart.events.schema import MAX_IDENTIFIER

@@ -38,10 +38,8 @@ class SpoolSubject(NamedTuple):
 
     def __str__(self) -> str:
         """Return it for people."""
-        for kind in ("user", "session", "workflow"):
-            if name := getattr(self, f"{kind}_id"):
-                return f"{kind} {name!r} of tenant {self.tenant!r}"
-        return f"tenant {self.tenant!r}"
+        named = [f"{kind.removesuffix('_id')} {name!r} of " for kind, name in self.names.items()]
+        return f"{''.join(named)}tenant {self.tenant!r}"
 
 
 class PurgedEvents:

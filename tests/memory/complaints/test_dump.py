@@ -72,7 +72,7 @@ def test_a_full_vacuum_leaves_no_byte_of_the_user_in_the_files(migrated: str) ->
 
 
 def written_anew(dsn: str) -> tuple[set[str], str]:
-    """Write the tables anew that have deleted rows; return which, and what was said."""
+    """Rewrite the tables with deleted rows; return their names and the messages."""
     said: list[str] = []
 
     async def full() -> set[str]:
