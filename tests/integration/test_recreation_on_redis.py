@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.support.filled_system import working
+from bench.support.filled_system import wait_for_workers, working
 from deploy.system import System
 from headstart import Thresholds
 from tests.patience import until
@@ -47,8 +47,8 @@ def test_topics_are_recreated(
         found: Event = json.loads(ended.stdout.splitlines()[-1])
         return found
 
-    def learn(system: System, expected: int, checked: bool = False) -> None:
-        """Emit outcomes, and wait until executors read their thresholds."""
+    def learn(system: System, expected: int) -> None:
+        """Emit outcomes, and wait until executors read their thresholds and sinks have all."""
         with working(system), Thresholds(redis, timeout_s=5.0) as reader:
             events = [judged(tenant, each) for each in TYPES for _ in range(OUTCOMES)]
             run("emit", write_events(events))
@@ -57,13 +57,15 @@ def test_topics_are_recreated(
                 return {reader.get(workflow_type=each, tenant=tenant).outcomes for each in TYPES}
 
             until(lambda: outcomes() == {expected}, seen=outcomes)
-            if checked:
-                verify = ("verify", "--caught-up", "--data", config.data)
-                until(lambda: headstart(*verify).returncode == 0)
+            wait_for_workers(system)
+            assert run("verify", "--caught-up")["ok"]
 
     with System(config, partitions=2, workers=False) as system:
         assert system.epoch is not None
         learn(system, OUTCOMES)
         done = run("topics", "recreate", "--to", tmp_path / "saved", "--yes")
         assert done["epoch"] > system.epoch.number
-        learn(system, 2 * OUTCOMES, checked=True)
+    with System(config, partitions=2, workers=False) as system:
+        assert system.epoch is not None
+        assert system.epoch.number == done["epoch"]
+        learn(system, 2 * OUTCOMES)
