@@ -189,8 +189,10 @@ class Memory:
     ) -> str:
         """Log how the use was judged: by a reward from 0 to 1, or as accepted or rejected.
 
-        `accepted` goes before `reward`. The last judgement of an episode counts. Raises
-        `ValueError` without a judgement, and for one of a wrong type or out of range.
+        `accepted` goes before `reward`. The last judgement of an episode counts. All judgements
+        of one user are one vote; so are those of an agent whose runs name no user, and those of
+        all runs that name neither. Raises `ValueError` without a judgement, and for one of a
+        wrong type or out of range.
         """
         check_judgement(reward, accepted)
         return self._log(found, "evaluate", episodes, reward=reward, accepted=accepted)
@@ -214,7 +216,7 @@ class Memory:
             return "this Memory has no journal"
         which = [each.id for each in found.episodes] if episodes is None else episodes
         check_ids(which)
-        data = reference_data(which, **more)
+        data = reference_data(which, writer=found.writer or None, **more)
         why = self._wait(lambda service: service.log(self._tenant, found.id, stage, data))
         return self._late() if why is None else why
 

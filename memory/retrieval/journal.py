@@ -7,12 +7,16 @@ episode came of it. Rows are added and never changed. They hold ids and hashes, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
+import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
+from memory.cases.writers import UNNAMED, independent_writer
 from memory.episodes.hashes import query_hash
+from memory.episodes.record import writer_of
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import Retrieval
 from memory.retrieval.statements import statement
@@ -30,6 +34,18 @@ class LoggedStage(NamedTuple):
     """`episodes`: ids of the reference cases, as strings; and what belongs to the stage."""
 
 
+def asking_writer(tenant: str, user_id: str | None, agent_id: str | None = None) -> str:
+    """Return a hash of the writer of a run that asks; "" if it names neither user nor agent.
+
+    The first 32 hexadecimal digits of SHA-256 of the tenant, a zero byte and the writer, as
+    `memory.episodes.record.writer_of` names it. `sinks/postgres/sql/purges.sql` computes it too.
+    """
+    writer = independent_writer(writer_of(user_id, agent_id))
+    if writer.startswith(UNNAMED):
+        return ""
+    return sha256(f"{tenant}\0{writer}".encode()).hexdigest()[:32]
+
+
 def retrieve_data(
     query: MemoryQuery, found: Retrieval, took_ms: float, policy: int | None = None
 ) -> dict[str, Any]:
@@ -41,6 +57,7 @@ def retrieve_data(
         "k": query.k,
         "workflow_type": query.workflow_type,
         "query_hash": str(query_hash(query.text)),
+        "writer": found.writer,
         "policy": policy,
         "took_ms": round(took_ms, 1),
         "degraded": list(found.degraded),
@@ -79,6 +96,31 @@ async def add_stage(
     await connection.execute(statement("add_stage"), which)
 
 
+async def log_search(
+    connection: AsyncConnection[Any],
+    query: MemoryQuery,
+    found: Retrieval,
+    took_ms: float,
+    policy: int | None = None,
+) -> Retrieval:
+    """Log the first stage; return what was found, with its writer.
+
+    If the row is refused, as by a standby, `degraded` says so. Raises `psycopg.Error` if the
+    connection fails.
+    """
+    found = found._replace(writer=asking_writer(query.tenant, query.user_id, query.agent_id))
+    data = retrieve_data(query, found, took_ms, policy)
+    try:
+        async with connection.transaction():
+            await add_stage(connection, query.tenant, found.id, "retrieve", data)
+    except psycopg.Error as error:
+        if error.sqlstate is None:
+            raise
+        why = f"the search was not logged: {' '.join(str(error).split())}"
+        return found._replace(degraded=(*found.degraded, why))
+    return found
+
+
 async def read_stages(connection: AsyncConnection[Any], tenant: str, id: str) -> list[LoggedStage]:
     """Return the stages of a retrieval, in order, within a transaction of the tenant."""
     found = await connection.execute(statement("stages"), {"id": id, "tenant": tenant})
@@ -89,8 +131,8 @@ async def apply_judgements(connection: AsyncConnection[Any], tenant: str) -> int
     """Set the usefulness of a tenant's episodes from how their uses were judged.
 
     -1: always rejected, 1: always accepted, as `memory.retrieval.answers.usefulness`; where a use
-    was not accepted or rejected its reward counts. Needs the role of the worker. Returns how many
-    have changed.
+    was not accepted or rejected its reward counts. Each writer (`asking_writer`) has one vote: the
+    mean of its retrievals. Needs the role of the worker. Returns how many have changed.
     """
     changed = await connection.execute(statement("apply_judgements"), {"tenant": tenant})
     return changed.rowcount

@@ -75,6 +75,9 @@ class Retrieval(NamedTuple):
     """Best first: as many as match, at most k."""
     degraded: tuple[str, ...] = ()
     """What was not searched, or not logged, and why; empty if everything was."""
+    writer: str = ""
+    """Of the run that asks, as `memory.retrieval.journal.asking_writer` names it: logged with its
+    judgements. "": one for all runs that name neither user nor agent."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""

@@ -24,7 +24,7 @@ from memory.retrieval.attempts import SearchedParts, attempts, too_slow
 from memory.retrieval.embedding import QueryEmbedding, VectorModel
 from memory.retrieval.equal_runs import EqualRuns, equal_runs
 from memory.retrieval.evidence import CaseEvidence, evidence_of, pool_size, stored_policy
-from memory.retrieval.journal import LoggedStage, Stage, add_stage, read_stages, retrieve_data
+from memory.retrieval.journal import LoggedStage, Stage, add_stage, log_search, read_stages
 from memory.retrieval.profile_limits import UserProfiles, profile_limits, read_user_profiles
 from memory.retrieval.quiet_logs import quiet_psycopg
 from memory.retrieval.request import MemoryQuery
@@ -326,7 +326,7 @@ class RetrievalService:
             took_ms = (time.monotonic() - begun) * 1000
             if not self._journal:
                 return ranked.found
-            return await _logged(connection, query, ranked, took_ms)
+            return await log_search(connection, query, ranked.found, took_ms, ranked.policy)
 
         return await self._in_transaction(query.tenant, run, parts.timeout_s)
 
@@ -371,23 +371,6 @@ def _current_options(dsn: str) -> dict[str, Any]:
         return {**postgres_options(current_address(dsn)), "application_name": "headstart-memory"}
     except psycopg.ProgrammingError:
         return {}
-
-
-async def _logged(
-    connection: Connection, query: MemoryQuery, ranked: ChosenEpisodes, took_ms: float
-) -> Retrieval:
-    """Log a search; if that is refused, as by a standby, say so and keep what was found."""
-    found = ranked.found
-    data = retrieve_data(query, found, took_ms, ranked.policy)
-    try:
-        async with connection.transaction():
-            await add_stage(connection, query.tenant, found.id, "retrieve", data)
-    except psycopg.Error as error:
-        if error.sqlstate is None:
-            raise
-        why = f"the search was not logged: {' '.join(str(error).split())}"
-        return found._replace(degraded=(*found.degraded, why))
-    return found
 
 
 async def _read_model(connection: Connection) -> VectorModel | None:

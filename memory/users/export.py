@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 from headstart.keys import context_part
 from memory.episodes.hashes import id_text
 from memory.episodes.imported import exported
+from memory.retrieval.journal import asking_writer
 from memory.store.reading import episodes_of
 from memory.users.profiles import SQL
 from sinks.postgres.encryption.reading import TextReader
@@ -25,6 +26,8 @@ from sinks.postgres.reading import tenant_scope
 KINDS: Final = ("profile", "event", "episode", "retrieval", "threshold", "notice")
 """What a line may be, in this order. Cases are episodes: they are made from them when asked."""
 AT_ONCE: Final = 500
+_OF_ASKING: Final = frozenset(("query_hash", "writer", "episode", "workflow_type", "workflow_id"))
+"""What a stage says of the run that asks: left out where another user's run asks."""
 _NIL: Final = "00000000-0000-0000-0000-000000000000"
 
 Line = dict[str, Any]
@@ -55,7 +58,10 @@ class _Reading:
         self._connection = connection
         self._texts = TextReader(connection)
         part = context_part("user_id", user_id)
-        self._base = {"tenant": tenant, "user_id": user_id, "part": part, "limit": AT_ONCE}
+        self._base = {
+            "tenant": tenant, "user_id": user_id, "part": part, "limit": AT_ONCE,
+            "writer": asking_writer(tenant, user_id),
+        }  # fmt: skip
         self._tenant, self._user_id = tenant, user_id
         self._ids: list[str] = []
 
@@ -110,10 +116,16 @@ class _Reading:
             }  # fmt: skip
 
     async def retrievals(self) -> AsyncIterator[Line]:
-        """Yield stages of retrievals that found the user's episodes, others left out."""
+        """Yield stages of retrievals that the user asked for, or that found its episodes.
+
+        Ids of episodes of others are left out.
+        """
         own = set(self._ids)
         async for row in self._each("retrievals", ids=self._ids):
-            yield row | {"data": _only_own(row["data"], own)}
+            data = row["data"]
+            if data.get("writer") != self._base["writer"]:
+                data = {name: data[name] for name in data if name not in _OF_ASKING}
+            yield row | {"data": _only_own(data, own)}
 
     async def thresholds(self) -> AsyncIterator[Line]:
         async for row in self._each("thresholds"):

@@ -34,7 +34,7 @@ RULES: Final[Mapping[str, str]] = {
     "episodes": "deleted; a run with events of others is assembled again from those",
     "episode_vectors": "deleted with their episodes",
     "episode_outbox": "deleted with their events",
-    "memory_retrievals": "deleted: retrievals that found one of the episodes",
+    "memory_retrievals": "deleted: those that the user asked for, or with one of the episodes",
     "memory_profiles": "deleted: of the user",
     "memory_policies": "deleted with the whole tenant; else kept, weights learned from all users",
     "trace_dictionaries": "deleted with the whole tenant; else kept, holds what three users share",

@@ -123,6 +123,27 @@ def applied(stored: StoredEpisodes, tenant: str) -> int:
     return asyncio.run(apply())
 
 
+def test_each_writer_has_one_vote_however_often_it_judges(stored: StoredEpisodes) -> None:
+    voters: list[tuple[dict[str, str], bool, int]] = [
+        ({"user_id": "flood"}, False, 20), ({"user_id": "a"}, True, 1),
+        ({"user_id": "b", "agent_id": "x"}, True, 1), ({"agent_id": "x"}, True, 2), ({}, False, 3),
+    ]  # fmt: skip
+    with memory_of(stored.dsn, "tenant-2") as memory:
+        *_, query = (each.query for each in stored.made if each.tenant == "tenant-2")
+        writers = []
+        for names, accepted, times in voters:
+            for _ in range(times):
+                found = memory.search(query, mode="exact", workflow_type=None, **names)
+                assert memory.evaluated(found, accepted=accepted) == ""
+            writers.append(found.writer)
+            assert {each.data.get("writer", "") for each in memory.stages(found)} == {found.writer}
+        assert len(set(writers)) == 5
+        assert applied(stored, "tenant-2") == 1
+        (useful,) = memory.search(query, mode="exact").episodes
+    assert useful.usefulness == pytest.approx(2 * 3 / 5 - 1)
+    assert not any(name in str(writers) for name in ("flood", "a:", "x"))
+
+
 def test_each_episode_of_a_retrieval_has_its_own_judgement(stored: StoredEpisodes) -> None:
     with memory_of(stored.dsn, "tenant-1") as memory:
         found = memory.search(TEXT, mode="lexical", k=3)

@@ -229,29 +229,29 @@ WHERE tenant = %(tenant)s AND id = %(id)s ORDER BY at
 
 -- name: apply_judgements
 -- What uses of a tenant's episodes were worth as their usefulness; of an episode the last judgement
--- of a retrieval counts. Readers write these rows: what is malformed is left out.
-UPDATE episodes e SET usefulness = j.usefulness
-FROM (
-    SELECT episode AS id, (2 * avg(worth) - 1)::real AS usefulness
-    FROM (
-        SELECT DISTINCT ON (id, episode) episode, worth
-        FROM (
-            SELECT r.id, r.at, CASE
-                WHEN episode ~ '^-?[0-9]{1,19}$'
-                    AND episode::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
-                THEN episode::bigint END AS episode,
-                CASE WHEN jsonb_typeof(data -> 'accepted') = 'boolean'
-                THEN (data ->> 'accepted')::boolean::integer::numeric
-                WHEN jsonb_typeof(data -> 'reward') = 'number'
-                THEN least(1, greatest(0, (data ->> 'reward')::numeric)) END AS worth
-            FROM memory_retrievals r, jsonb_array_elements_text(
-                CASE jsonb_typeof(data -> 'episodes') WHEN 'array' THEN data -> 'episodes' ELSE '[]' END
-            ) AS episode
-            WHERE r.tenant = %(tenant)s AND stage = 'evaluate'
-        ) s
-        WHERE episode IS NOT NULL AND worth IS NOT NULL
-        ORDER BY id, episode, at DESC
-    ) s
-    GROUP BY episode
-) j
-WHERE e.tenant = %(tenant)s AND e.id = j.id AND e.usefulness <> j.usefulness
+-- of a retrieval counts, and each writer has one vote, the mean of its retrievals. Readers write these
+-- rows: what is malformed is left out.
+WITH judged AS (
+    SELECT r.id, r.at, coalesce(data ->> 'writer', '') AS writer,
+        CASE WHEN episode ~ '^-?[0-9]{1,19}$'
+            AND episode::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
+        THEN episode::bigint END AS episode,
+        CASE WHEN jsonb_typeof(data -> 'accepted') = 'boolean'
+        THEN (data ->> 'accepted')::boolean::integer::numeric
+        WHEN jsonb_typeof(data -> 'reward') = 'number'
+        THEN least(1, greatest(0, (data ->> 'reward')::numeric)) END AS worth
+    FROM memory_retrievals r, jsonb_array_elements_text(
+        CASE jsonb_typeof(data -> 'episodes') WHEN 'array' THEN data -> 'episodes' ELSE '[]' END
+    ) AS episode
+    WHERE r.tenant = %(tenant)s AND stage = 'evaluate'
+), last AS (
+    SELECT DISTINCT ON (id, episode) episode, writer, worth FROM judged
+    WHERE episode IS NOT NULL AND worth IS NOT NULL
+    ORDER BY id, episode, at DESC
+), votes AS (
+    SELECT episode, avg(worth) AS vote FROM last GROUP BY episode, writer
+), means AS (
+    SELECT episode AS id, (2 * avg(vote) - 1)::real AS usefulness FROM votes GROUP BY episode
+)
+UPDATE episodes e SET usefulness = means.usefulness FROM means
+WHERE e.tenant = %(tenant)s AND e.id = means.id AND e.usefulness <> means.usefulness

@@ -167,16 +167,24 @@ DELETE FROM episode_vectors AS v USING purged_episodes AS p
 WHERE v.tenant = %(tenant)s AND v.episode = p.id
 
 -- name: memory_retrievals
--- All stages of the retrievals that found one of the episodes. IN, which is computed once: beside OR,
--- EXISTS is computed for each row.
+-- All stages of the retrievals that found one of the episodes, or became one, and of those that the
+-- user's runs asked for until then (memory.retrieval.journal.asking_writer). IN, which is computed once:
+-- beside OR, EXISTS is computed for each row.
 DELETE FROM memory_retrievals AS r
 WHERE r.tenant = %(tenant)s AND (%(whole)s OR r.id IN (
     SELECT same.id FROM memory_retrievals AS same, jsonb_array_elements_text(
         CASE jsonb_typeof(same.data -> 'episodes')
             WHEN 'array' THEN same.data -> 'episodes' ELSE '[]' END
+        || coalesce(same.data -> 'episode', '[]')
     ) AS named (id)
     JOIN purged_episodes AS p ON p.id::text = named.id
     WHERE same.tenant = %(tenant)s
+    UNION ALL
+    SELECT own.id FROM memory_retrievals AS own
+    WHERE own.tenant = %(tenant)s AND own.stage = 'retrieve'
+        AND own.at <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+        AND own.data ->> 'writer' = left(encode(sha256(convert_to(%(tenant)s, 'UTF8')
+            || '\x00'::bytea || convert_to('user:' || %(user_id)s, 'UTF8')), 'hex'), 32)
 ))
 
 -- name: episode_outbox

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -11,7 +12,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from memory.retrieval.client import Memory
 from memory.retrieval.request import MemoryQuery
+from memory.retrieval.result import Retrieval
 from memory.retrieval.service import RetrievalService
 from memory.store.reading import find_episodes
 from sinks.connections import connect_postgres
@@ -88,6 +91,28 @@ def test_purging_one_user_leaves_every_row_of_all_others(migrated: str) -> None:
         "episodic_events": 6, "episodes": 3, "episode_vectors": 3, "memory_retrievals": 2,
         "memory_profiles": 1, "threshold_history": 1, "notices": 1, "context_watch": 1,
     }  # fmt: skip
+
+
+def test_a_purge_deletes_what_the_user_asked_for_until_then(migrated: str) -> None:
+    filled(migrated, *everybody())
+    with Memory(migrated, tenant="acme", timeout_s=60) as memory:
+
+        def ask(user: str | None) -> Retrieval:
+            found = memory.search("somebody else", mode="lexical", user_id=user)
+            assert [each.workflow_id for each in found.episodes] == ["other"]
+            assert memory.evaluated(found, accepted=True) == ""
+            return found
+
+        own, became = ask("u1"), ask(None)
+        memory.retained(became, "refund", "mine-1")
+        kept = [ask("u2"), ask(None)]
+        asked_until = int(time.time() * 1000)
+        time.sleep(0.002)
+        kept.append(ask("u1"))
+        assert len({each.writer for each in kept}) == 3
+        purged(migrated, of_user(at=asked_until))
+        stages = [len(memory.stages(each)) for each in (own, became, *kept)]
+    assert stages == [0, 0, 2, 2, 2]
 
 
 def test_after_a_purge_no_read_path_finds_the_text(migrated: str) -> None:

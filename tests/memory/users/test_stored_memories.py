@@ -166,6 +166,26 @@ def test_a_stage_of_a_retrieval_names_no_episode_of_others(migrated: str) -> Non
     assert lines[1]["data"]["accepted"] is True
 
 
+def test_an_export_has_what_the_user_asked_for_and_no_run_of_others(migrated: str) -> None:
+    filled(migrated, *everybody())
+    with Memory(migrated, tenant="acme", embedders=[WordEmbedder()], timeout_s=60) as memory:
+        mine = memory.search("somebody else", mode="lexical", user_id="u1")
+        assert [each.user_id for each in mine.episodes] == ["u2"]
+        memory.evaluated(mine, accepted=False)
+        theirs = memory.search("invoice", mode="lexical", user_id="u2")
+        assert [each.user_id for each in theirs.episodes] == ["u1"]
+        memory.retained(theirs, "refund", "run-of-u2")
+    lines = [each for each in asyncio.run(exported(user(migrated))) if each["kind"] == "retrieval"]
+    stages = [(each["id"] == mine.id, each["stage"]) for each in lines]
+    assert stages == [
+        (True, "retrieve"), (True, "evaluate"), (False, "retrieve"), (False, "retain"),
+    ]  # fmt: skip
+    assert (lines[0]["data"]["episodes"], lines[0]["data"]["writer"]) == ([], mine.writer)
+    assert {"writer", "query_hash"}.isdisjoint(lines[2]["data"])
+    assert "run-of-u2" not in str(lines)
+    assert theirs.writer not in str(lines)
+
+
 def test_an_off_memory_finds_nothing_and_says_so(migrated: str) -> None:
     filled(migrated, *of_agents("a", "b"))
     assert names(found(migrated)) == ["other", "run-0", "run-1"]
