@@ -14,8 +14,8 @@ were before the purge.
 `storage_packed_ratio`, `storage_merged_ratio`: bytes on disk of events, episodes and vectors, as
 multiples of the events' JSON, of a workload with repetition.
 
-`vacuum_s`, `rebuild_s`, and CPU: what it takes to free 15 % of a partition's vectors, by VACUUM and
-by a new index.
+`indexes`: `vacuum_s` and `rebuild_s`, and CPU, of what it takes to free shares of a partition's
+vectors, by VACUUM and by a new index, by size and share.
 
 `prune_KIND_ratio`: how many times the time for half the rows it takes to prune a tenant.
 """

@@ -1,9 +1,10 @@
-"""Measures an HNSW index after many deletes: rebuilt, and vacuumed, on equal partitions."""
+"""Measures an HNSW index after deletes, by size and share: vacuumed, and rebuilt."""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from typing import Any, Final
 
 from psycopg import AsyncConnection, sql
@@ -11,12 +12,10 @@ from psycopg import AsyncConnection, sql
 from bench.support.backend_cpu import backend_cpu_s
 from bench.support.measuring import echo
 from sinks.connections import connect_postgres
-from sinks.postgres.reclaiming import maintain_indexes
+from sinks.postgres.reclaiming import DeadRows, Upkeep, clean, dead_rows
 
-ROWS: Final = 10_000
-DELETED_SHARE: Final = 0.15
-_VACUUMED: Final = "episode_vectors_0"
-_REBUILT: Final = "episode_vectors_1"
+SIZES: Final = (1_000, 4_000, 16_000)
+SHARES: Final = (0.02, 0.05, 0.15, 0.4)
 _FILL: Final = """
     INSERT INTO {} SELECT tenant, n, 1, 'refund', NULL, now(), n,
         (SELECT array_agg(cos(n * k + n %% 40)::real) FROM generate_series(1, 256) AS k)
@@ -30,40 +29,48 @@ _FILL: Final = """
 _DELETE: Final = "DELETE FROM {} WHERE episode %% 100 < %(percent)s"
 
 
-async def measure_rebuilding(dsn: str, rows: int = ROWS) -> dict[str, float]:
-    """Delete 15 % of two partitions of `rows` vectors; return seconds of CPU and wall of both ways.
+async def measure_rebuilding(
+    dsn: str, sizes: Sequence[int] = SIZES, shares: Sequence[float] = SHARES
+) -> dict[str, Any]:
+    """Delete shares of two equal partitions of vectors; return seconds of both ways to free them.
 
-    In a migrated database. `vacuum_*`: VACUUM, which repairs the graph; `rebuild_*`: REINDEX
-    CONCURRENTLY and VACUUM, as after a purge.
+    In a migrated database. `indexes`: for each size and share `vacuum_*`, VACUUM, which repairs the
+    graph, and `rebuild_*`, REINDEX CONCURRENTLY and VACUUM, as `sinks.postgres.reclaiming` chooses.
     """
-    found: dict[str, float] = {"vectors": rows, "deleted_vectors": round(rows * DELETED_SHARE)}
+    found: list[dict[str, float]] = []
+    ways: tuple[Upkeep, ...] = ("vacuum", "rebuild")
     async with await connect_postgres(dsn) as connection:
         await connection.execute("SET maintenance_work_mem = '256MB'")
         await connection.execute("SET max_parallel_maintenance_workers = 0")
-        for part, table in enumerate((_VACUUMED, _REBUILT)):
-            await _fill(connection, table, part, rows)
-        vacuum = sql.SQL("VACUUM {}").format(sql.Identifier(_VACUUMED))
-        found |= await _timed(connection, "vacuum", lambda: connection.execute(vacuum))
-        found |= await _timed(connection, "rebuild", lambda: maintain_indexes(connection, echo))
-    return found
+        for rows, share in itertools.product(sizes, shares):
+            found.append({"vectors": rows, "deleted": round(rows * share)})
+            for part, way in enumerate(ways):
+                deleted = await _filled(connection, f"episode_vectors_{part}", part, rows, share)
+                found[-1] |= await _timed(connection, deleted, way)
+            echo(f"indexes: {found[-1]}")
+    return {"indexes": found}
 
 
-async def _fill(connection: AsyncConnection[Any], table: str, part: int, rows: int) -> None:
+async def _filled(
+    connection: AsyncConnection[Any], table: str, part: int, rows: int, share: float
+) -> DeadRows:
     name = sql.Identifier(table)
     off = sql.SQL("ALTER TABLE {} SET (autovacuum_enabled = false)")
     await connection.execute(off.format(name))
+    await connection.execute(sql.SQL("TRUNCATE {}").format(name))
     await connection.execute(sql.SQL(_FILL).format(name), {"rows": rows, "part": part})
-    percent = round(100 * DELETED_SHARE)
-    await connection.execute(sql.SQL(_DELETE).format(name), {"percent": percent})
+    given = {"percent": round(100 * share)}
+    await connection.execute(sql.SQL(_DELETE).format(name), given)
     await connection.execute("SELECT pg_stat_force_next_flush()")
+    return next(each for each in await dead_rows(connection) if each.table == table)
 
 
 async def _timed(
-    connection: AsyncConnection[Any], name: str, work: Callable[[], Awaitable[Any]]
+    connection: AsyncConnection[Any], deleted: DeadRows, way: Upkeep
 ) -> dict[str, float]:
     begun, cpu = time.perf_counter(), backend_cpu_s(connection)
-    await work()
+    await clean(connection, deleted, way, echo)
     return {
-        f"{name}_s": round(time.perf_counter() - begun, 2),
-        f"{name}_cpu_s": round(backend_cpu_s(connection) - cpu, 2),
+        f"{way}_s": round(time.perf_counter() - begun, 2),
+        f"{way}_cpu_s": round(backend_cpu_s(connection) - cpu, 2),
     }
