@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from processing.state.rows import deleted, with_version
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
 
 P = 2
+PARTITIONS = 4
 CHANGELOG_TP = TP(CHANGELOG.name, P)
 
 Open = Callable[..., ContextStore]
@@ -26,12 +26,16 @@ Open = Callable[..., ContextStore]
 def opened(tmp_path: Path) -> Open:
     """Open the store of one data directory, as a worker does, in a given epoch."""
 
+    made: list[ContextStore] = []
+
     def make(epoch: int = 5) -> ContextStore:
-        gc.collect()  # an earlier one holds RocksDB's lock until it is gone
+        for partition in range(PARTITIONS) if made else ():
+            made[-1].release(partition)  # it holds RocksDB's lock
         app = faust.App(
             "headstart-thresholds", datadir=tmp_path, store="memory://", autodiscover=False
         )
-        return new_table(app, CONTEXTS_TABLE, partitions=4, epoch=epoch).data
+        made.append(new_table(app, CONTEXTS_TABLE, partitions=PARTITIONS, epoch=epoch).data)
+        return made[-1]
 
     return make
 
