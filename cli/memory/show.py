@@ -15,6 +15,13 @@ from memory.episodes.hashes import id_text
 if TYPE_CHECKING:
     from memory.episodes.record import Episode
 
+_STATES = {
+    "quarantined": "not retrieved (`headstart memory quarantine`)",
+    "merged": "counted by an equal run, whose texts these are",
+    "pruned": "not retrieved; beyond its user's limit, only its packed events are left",
+}
+"""What is said of an episode that is not live."""
+
 
 def show(
     name: Annotated[str, typer.Argument(metavar="ID", help="Id of an episode, or a workflow id.")],
@@ -25,27 +32,32 @@ def show(
 ) -> None:
     """Show the episode of ID: query, calls with arguments, outcome, reward.
 
+    `state` names one that is not retrieved: quarantined, merged into an equal one, or pruned, with
+    nothing but its packed events left.
+
     ID: as the commands of the memory print it, 0x and 16 hexadecimal digits, or the decimal number.
     A negative number follows two dashes and a space, as the last of the line.
 
     Examples: headstart memory show refund-4711 --tenant acme --json;
     headstart memory show 0x00c1f3a55d20b7e4 --tenant acme
     """
-    from memory.store.reading import find_episodes
+    from memory.store.reading import find_episodes, states_of
     from sinks.postgres.reading import reading_postgres
 
     settings = options.read()
 
-    async def run() -> list[Episode]:
+    async def run() -> list[tuple[Episode, str]]:
         async with reading_postgres(settings.postgres) as connection:
-            return await find_episodes(connection, tenant, name)
+            episodes = await find_episodes(connection, tenant, name)
+            states = await states_of(connection, tenant, [each.id for each in episodes])
+            return [(each, states[each.id]) for each in episodes if each.id in states]
 
     found = asyncio.run(run())
     if json:
-        show_json({"episodes": [_fields(each) for each in found]})
+        show_json({"episodes": [_fields(each) | {"state": state} for each, state in found]})
     else:
-        for episode in found:
-            show_table(("field", "value"), _rows(episode))
+        for episode, state in found:
+            show_table(("field", "value"), [*_rows(episode), *_state_rows(state)])
     require_found(len(found), f"episode {name}", tenant=tenant)
 
 
@@ -60,6 +72,10 @@ def _fields(episode: Episode) -> dict[str, Any]:
 def _ids(episode: Episode) -> dict[str, Any]:
     references = tuple(map(id_text, episode.reference_ids))
     return {"id": id_text(episode.id), "reference_ids": references}
+
+
+def _state_rows(state: str) -> list[tuple[str, object]]:
+    return [("state", f"{state}: {_STATES[state]}")] if state in _STATES else []
 
 
 def _rows(episode: Episode) -> list[tuple[str, object]]:

@@ -63,6 +63,15 @@ async def find_episodes(connection: AsyncConnection[Any], tenant: str, name: str
         return await episodes_of(connection, await cursor.fetchall())
 
 
+async def states_of(
+    connection: AsyncConnection[Any], tenant: str, ids: Sequence[int]
+) -> dict[int, str]:
+    """Return the state of a tenant's episodes by id: `live`, `quarantined`, `merged`, `pruned`."""
+    async with tenant_scope(connection, tenant):
+        found = await connection.execute(SQL["states"], {"tenant": tenant, "ids": list(ids)})
+        return dict(await found.fetchall())
+
+
 async def all_episodes(
     connection: AsyncConnection[Any],
     tenant: str | None = None,

@@ -172,6 +172,10 @@ WHERE e.tenant = %(tenant)s
     AND (e.id = %(id)s OR e.workflow_id = %(workflow_id)s AND e.state <> 'pruned')
 ORDER BY e.workflow_type
 
+-- name: states
+-- Whether episodes are live, or why they are not retrieved.
+SELECT id, state FROM episodes WHERE tenant = %(tenant)s AND id = ANY (%(ids)s::bigint[])
+
 -- name: totals
 -- Counts over the episodes of a tenant, or of all.
 SELECT count(*) AS episodes, count(DISTINCT tenant) AS tenants, coalesce(sum(events), 0) AS events,

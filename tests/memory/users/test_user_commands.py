@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -18,7 +19,7 @@ from cli.memory.profile import set_profile_, show_profile
 from cli.support.options import SettingOptions
 from memory.episodes.hashes import id_text
 from memory.episodes.imported import from_export
-from tests.memory.complaints.purging import everybody, filled
+from tests.memory.complaints.purging import everybody, filled, user_run
 from tests.memory.stored_runs import rows
 
 pytestmark = pytest.mark.integration
@@ -91,3 +92,26 @@ def test_all_commands_name_an_episode_by_one_text(migrated: str, tmp_path: Path)
     assert {id_text(from_export(each).id) for each in lines} == names
     referring = from_export(lines[0] | {"reference_ids": [id_text(-5), -6]})
     assert referring.reference_ids == (-5, -6)
+
+
+@pytest.mark.parametrize(
+    ("state", "said_of_it"),
+    [("live", None), ("quarantined", "not retrieved"), ("pruned", "only its packed events")],
+)
+def test_an_episode_that_is_not_retrieved_says_why(
+    migrated: str, state: str, said_of_it: str | None
+) -> None:
+    filled(migrated, *user_run("acme", "u1", "w1", "cancel it"))
+    with psycopg.connect(migrated) as connection:
+        (id,) = connection.execute(
+            "UPDATE episodes SET state = %s RETURNING id", [state]
+        ).fetchone() or (0,)
+    at = ["memory", "show", id_text(id), "--tenant", "acme", "--postgres", migrated]
+    (episode,) = json.loads(CliRunner().invoke(app, [*at, "--json"]).stdout)["episodes"]
+    assert episode["state"] == state
+    shown = CliRunner().invoke(app, at).stdout
+    if said_of_it is None:
+        assert "state" not in shown
+    else:
+        assert f"{state}: " in shown
+        assert said_of_it in shown
