@@ -21,11 +21,12 @@ from headstart.shipping.shipper import MAX_AGE_S
 from headstart.spool import purged_positions, purging, replacing
 from headstart.spool.layout import NEW, QUARANTINE, segments
 from headstart.spool.locks import open_lock, try_lock
-from headstart.spool.purged_events import SpoolSubject
+from headstart.spool.purged_events import PurgedEvents, SpoolSubject
 from headstart.spool.purged_positions import read_purged
 from headstart.spool.purging import SpoolPurge, purge_spools
 from headstart.spool.quarantine import keep_event, keep_segment
 from headstart.spool.reader import SpoolReader
+from headstart.spool.segment_format import pack_seal
 from headstart.spool.writer import SpoolWriter
 from tests.client.on_disk import Clock, crash, open_backlog, open_spool, read_all
 
@@ -207,6 +208,17 @@ def test_a_torn_end_goes_if_it_names_the_user_and_other_damage_is_reported(
     assert found.complete is not named
     assert last.read_bytes().endswith(part) is not named
     assert b"\xff" in first.read_bytes()
+
+
+def test_damage_that_names_no_tenant_may_be_of_the_default_one() -> None:
+    own = PurgedEvents(SpoolSubject("default", whole_tenant=True))
+    others = PurgedEvents(SpoolSubject("acme", whole_tenant=True))
+    part = b'{"workflow_type":"refund","user_id":"u'
+    assert (own.is_named_in(part), others.is_named_in(part)) == (True, False)
+    assert not own.is_named_in(b'{"tenant":"acme","user_id":"u')
+    assert own.is_named_in(b'{"tenant":"default","user_id":"u')
+    assert not own.is_named_in(pack_seal(7))
+    assert not PurgedEvents(SpoolSubject("default", user_id="u7")).is_named_in(part)
 
 
 def test_spools_and_directories_in_use_are_left_as_they_are(tmp_path: Path) -> None:

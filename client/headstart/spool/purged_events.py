@@ -19,6 +19,8 @@ from headstart.spool.segment_format import (
 )
 
 _SEAL_BYTES: Final = len(pack_seal(0))
+_DEFAULT: Final = "default"
+"""The tenant of events that name none."""
 
 
 class SpoolSubject(NamedTuple):
@@ -53,6 +55,7 @@ class PurgedEvents:
         if not (subject.tenant and all(self._wanted.values())):
             raise ValueError("the name of a tenant, user, session or workflow is empty")
         self._runs: set[object] = set()
+        self._unnamed = subject.whole_tenant and subject.tenant == _DEFAULT
         texts = self._wanted.values() or [subject.tenant]
         self._texts = {text for each in texts for text in (orjson.dumps(each), _ascii(each))}
 
@@ -79,11 +82,16 @@ class PurgedEvents:
             found = orjson.loads(event)
         except orjson.JSONDecodeError:
             return {}
-        same = isinstance(found, dict) and (found.get("tenant") or "default") == self._tenant
+        same = isinstance(found, dict) and (found.get("tenant") or _DEFAULT) == self._tenant
         return found if same else {}
 
     def is_named_in(self, data: bytes) -> bool:
-        """Return whether bytes that are no event hold the subject as a JSON string."""
+        """Return whether bytes that are no event hold the subject as a JSON string.
+
+        What names no tenant may be of the default one.
+        """
+        if self._unnamed and b'":' in data and b'"tenant"' not in data:
+            return True
         return any(each in data for each in self._texts)
 
 
