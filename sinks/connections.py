@@ -77,6 +77,8 @@ POSTGRES_LOST: Final = (
     psycopg.errors.ReadOnlySqlTransaction,
 )
 """Errors after which a connection is opened again: Postgres is away, or has become a replica."""
+PATIENT_S: Final = 5.0
+"""How long a command waits for Redis: on a busy host a TLS handshake alone may take over 2 s."""
 _SERVER_ENDS: Final = ("08", "57P")
 """Beginnings of the SQLSTATEs of lost connections, and of a server that starts or stops."""
 
@@ -210,8 +212,11 @@ def reporting_redis_errors(url: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def redis_client(url: str) -> AsyncIterator[Any]:
-    """Yield a client for a few commands. Raises `RedisUnreachable` if one fails."""
-    client = connect_redis(url)
+    """Yield a client for a few commands, which does not try again: it waits longer for each.
+
+    Raises `RedisUnreachable` if one fails.
+    """
+    client = connect_redis(url, PATIENT_S)
     try:
         with reporting_redis_errors(url):
             yield client
