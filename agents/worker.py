@@ -24,13 +24,8 @@ from agents.health.reporter import BROKER, HealthReporter
 from agents.health.stall_guard import SESSION_TIMEOUT_S
 from agents.instance_name import Membership
 from agents.join_conditions import HostUnfit, require_room, require_time
-from agents.memory.main import run_memory
-from agents.predictions.agent import predictions_app
 from agents.retry_delays import AT_START_S, delay_s
-from agents.spans.agent import spans_app
-from agents.storage.agent import EPISODES, EVENTS_ONLY, HISTORY, sink_app
 from agents.storage.daily_partitions import create_partitions
-from agents.thresholds.agent import thresholds_app
 from headstart.kafka_producer import BrokerUnreachable
 from processing.worker_report import MEMORY, PREDICTIONS, SPANS
 from sinks.connections import reporting_lost_connections
@@ -42,17 +37,48 @@ from topics.kafka.admin import TopicsMissing, partition_counts
 
 log = structlog.get_logger()
 
-APPS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
-    "episodes": lambda config, epoch: sink_app(
-        config, epoch, EPISODES if config.memory else EVENTS_ONLY
-    ),
-    "thresholds": thresholds_app,
-    "history": lambda config, epoch: sink_app(config, epoch, HISTORY),
-    PREDICTIONS: predictions_app,
-    SPANS: spans_app,
+MakeApp = Callable[[WorkerConfig, Epoch], App]
+
+
+def _episodes() -> MakeApp:
+    from agents.storage.agent import EPISODES, EVENTS_ONLY, sink_app
+
+    return lambda config, epoch: sink_app(config, epoch, EPISODES if config.memory else EVENTS_ONLY)
+
+
+def _history() -> MakeApp:
+    from agents.storage.agent import HISTORY, sink_app
+
+    return lambda config, epoch: sink_app(config, epoch, HISTORY)
+
+
+def _thresholds() -> MakeApp:
+    from agents.thresholds.agent import thresholds_app
+
+    return thresholds_app
+
+
+def _predictions() -> MakeApp:
+    from agents.predictions.agent import predictions_app
+
+    return predictions_app
+
+
+def _spans() -> MakeApp:
+    from agents.spans.agent import spans_app
+
+    return spans_app
+
+
+APPS: Final[dict[str, Callable[[], MakeApp]]] = {
+    "episodes": _episodes,
+    "thresholds": _thresholds,
+    "history": _history,
+    PREDICTIONS: _predictions,
+    SPANS: _spans,
 }
-"""Makes the app of each worker that reads Kafka; registered here and nowhere else. The worker
-`memory` reads Postgres only: agents/memory/main.py."""
+"""Imports what makes the app of each worker that reads Kafka; registered here and nowhere else. The
+worker `memory` reads Postgres only: agents/memory/main.py."""
 
 _WITHOUT_POSTGRES: Final = ("thresholds", PREDICTIONS)
 """Learning needs no Postgres."""
@@ -98,31 +124,44 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
 
     `spare`: first wait until the worker that uses the data directory ends.
     """
+    run = _imported(name)  # before it waits: a spare imports nothing when it is needed
+    with contextlib.closing(_lock(config.data / "worker.lock", wait=spare)):
+        return run(config)
+
+
+def _imported(name: str) -> Callable[[WorkerConfig], int]:
+    """Import what a worker is made of, and of others nothing; return what runs it."""
+    if name == MEMORY:
+        from agents.memory.main import run_memory
+
+        return lambda config: asyncio.run(run_memory(config))
+    make_app = APPS[name]()
+    return lambda config: _run_app(name, config, make_app)
+
+
+def _run_app(name: str, config: WorkerConfig, make_app: MakeApp) -> int:
     # Faust warns that it may not create topics, as intended.
     logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.ERROR)
-    with contextlib.closing(_lock(config.data / "worker.lock", wait=spare)):
-        if name == MEMORY:
-            return asyncio.run(run_memory(config))
-        health = _health(name, config)
-        epoch, partitions = asyncio.run(_until_ready(name, config, health))
-        # Until here `worker.retrying` reported its errors.
-        logging.getLogger("aiokafka").setLevel(logging.WARNING)
-        app = APPS[name](config, epoch)
-        app.used_partitions = None if name == SPANS else epoch.partitions
-        app.health = health
-        health.attach(app, partitions)
-        _collect_rarely()
-        app.task(_collect)
-        app.log_watch = LogWatch(config.kafka, epoch) if epoch.volatile else None
-        worker = faust.Worker(
-            app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
-        )
-        worker.spinner = None  # it writes to the terminal even where there is none
-        log.info("worker.started", worker=name, instance=config.instance, epoch=epoch.number)
-        try:
-            worker.execute_from_commandline()
-        except SystemExit as ended:
-            return int(ended.code or 0)
+    health = _health(name, config)
+    epoch, partitions = asyncio.run(_until_ready(name, config, health))
+    # Until here `worker.retrying` reported its errors.
+    logging.getLogger("aiokafka").setLevel(logging.WARNING)
+    app = make_app(config, epoch)
+    app.used_partitions = None if name == SPANS else epoch.partitions
+    app.health = health
+    health.attach(app, partitions)
+    _collect_rarely()
+    app.task(_collect)
+    app.log_watch = LogWatch(config.kafka, epoch) if epoch.volatile else None
+    worker = faust.Worker(
+        app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
+    )
+    worker.spinner = None  # it writes to the terminal even where there is none
+    log.info("worker.started", worker=name, instance=config.instance, epoch=epoch.number)
+    try:
+        worker.execute_from_commandline()
+    except SystemExit as ended:
+        return int(ended.code or 0)
     return 0
 
 

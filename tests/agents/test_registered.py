@@ -34,7 +34,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def app(name: str, worker_config: WorkerConfig) -> App:
-    return APPS[name](worker_config, Epoch(1_800_000_000, 4))
+    return APPS[name]()(worker_config, Epoch(1_800_000_000, 4))
 
 
 def test_the_workers() -> None:
