@@ -21,12 +21,11 @@ from headstart.shipping.shipper import MAX_AGE_S
 from headstart.spool import purged_positions, purging, replacing
 from headstart.spool.layout import NEW, QUARANTINE, segments
 from headstart.spool.locks import open_lock, try_lock
-from headstart.spool.purged_events import PurgedEvents, SpoolSubject
+from headstart.spool.purged_events import SpoolSubject
 from headstart.spool.purged_positions import read_purged
 from headstart.spool.purging import SpoolPurge, purge_spools
 from headstart.spool.quarantine import keep_event, keep_segment
 from headstart.spool.reader import SpoolReader
-from headstart.spool.segment_format import pack_seal
 from headstart.spool.writer import SpoolWriter
 from tests.client.on_disk import Clock, crash, open_backlog, open_spool, read_all
 
@@ -210,15 +209,29 @@ def test_a_torn_end_goes_if_it_names_the_user_and_other_damage_is_reported(
     assert b"\xff" in first.read_bytes()
 
 
-def test_damage_that_names_no_tenant_may_be_of_the_default_one() -> None:
-    own = PurgedEvents(SpoolSubject("default", whole_tenant=True))
-    others = PurgedEvents(SpoolSubject("acme", whole_tenant=True))
-    part = b'{"workflow_type":"refund","user_id":"u'
-    assert (own.is_named_in(part), others.is_named_in(part)) == (True, False)
-    assert not own.is_named_in(b'{"tenant":"acme","user_id":"u')
-    assert own.is_named_in(b'{"tenant":"default","user_id":"u')
-    assert not own.is_named_in(pack_seal(7))
-    assert not PurgedEvents(SpoolSubject("default", user_id="u7")).is_named_in(part)
+@pytest.mark.parametrize(
+    ("part", "tenant", "reported", "left"),
+    [
+        (b'{"workflow_type":"refund","user_id":"u', "default", True, True),
+        (b'{"workflow_type":"refund","tenant":"defau', "default", True, True),
+        (b'{"tenant":"default","user_id":"u', "default", False, False),
+        (b'{"tenant":"acme","user_id":"u', "default", True, True),
+        (b'{"workflow_type":"refund","user_id":"u', "rival", False, True),
+        (b"\x00\x01", "default", False, True),
+    ],
+    ids=str,
+)
+def test_a_torn_end_may_be_of_the_default_tenant_without_its_name(
+    tmp_path: Path, part: bytes, tenant: str, reported: bool, left: bool
+) -> None:
+    """It goes only if it names the tenant; else it stays, and is reported."""
+    spool = filled(tmp_path)
+    last = segments(spool.folder)[-1][1]
+    with last.open("ab") as file:
+        file.write(b"\xe7\x1d\x01" + part)
+    found = purge_spools(tmp_path, SpoolSubject(tenant, whole_tenant=True))
+    assert found.unreadable == ((f"s/{last.name}",) if reported else ())
+    assert last.read_bytes().endswith(part) is left
 
 
 def test_spools_and_directories_in_use_are_left_as_they_are(tmp_path: Path) -> None:

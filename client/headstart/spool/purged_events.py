@@ -86,13 +86,15 @@ class PurgedEvents:
         return found if same else {}
 
     def is_named_in(self, data: bytes) -> bool:
-        """Return whether bytes that are no event hold the subject as a JSON string.
-
-        What names no tenant may be of the default one.
-        """
-        if self._unnamed and b'":' in data and b'"tenant"' not in data:
-            return True
+        """Return whether bytes that are no event hold the subject as a JSON string."""
         return any(each in data for each in self._texts)
+
+    def may_be_in(self, data: bytes) -> bool:
+        """Return whether bytes that are no event may be of the subject.
+
+        Events of the default tenant need not name it, so parts of JSON may be its.
+        """
+        return self.is_named_in(data) or (self._unnamed and b'":' in data)
 
 
 def _ascii(text: str) -> bytes:
@@ -114,7 +116,8 @@ def file_without(
     """Return the rest of a file without the events that go.
 
     `may_be_torn`: it is the last segment, whose end may be part of an event whose `emit()` never
-    returned; such a part goes if it names the subject. Other damage stays, and is reported.
+    returned; such a part goes if it names the subject. Other damage that may be of the subject
+    stays, and is reported.
     """
     if not _is_segment(data):
         return _lines_without(data, subject, goes)
@@ -123,8 +126,8 @@ def file_without(
         if each.event is not None and goes(each.event):
             removed.append(each.position)
             continue
-        if each.event is None and subject.is_named_in(each.raw):
-            if may_be_torn and each.at_end:
+        if each.event is None and subject.may_be_in(each.raw):
+            if may_be_torn and each.at_end and subject.is_named_in(each.raw):
                 continue
             unreadable = True
         kept.append(each.raw)
@@ -139,7 +142,7 @@ def _lines_without(data: bytes, subject: PurgedEvents, goes: Callable[[bytes], b
         if goes(line):
             removed.append(number)
             continue
-        unreadable = unreadable or (not _is_event(line) and subject.is_named_in(line))
+        unreadable = unreadable or (not _is_event(line) and subject.may_be_in(line))
         kept.append(line)
     return FileRest(b"".join(kept), removed, unreadable, bool(removed))
 
