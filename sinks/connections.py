@@ -78,7 +78,7 @@ POSTGRES_LOST: Final = (
 )
 """Errors after which a connection is opened again: Postgres is away, or has become a replica."""
 PATIENT_S: Final = 5.0
-"""How long a command waits for Redis: on a busy host a TLS handshake alone may take over 2 s."""
+"""How long a command waits for Redis. On a busy host a TLS handshake alone may take over 2 s."""
 _SERVER_ENDS: Final = ("08", "57P")
 """Beginnings of the SQLSTATEs of lost connections, and of a server that starts or stops."""
 
@@ -211,12 +211,12 @@ def reporting_redis_errors(url: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def redis_client(url: str) -> AsyncIterator[Any]:
-    """Yield a client for a few commands, which does not try again: it waits longer for each.
+async def redis_client(url: str, timeout_s: float = PATIENT_S) -> AsyncIterator[Any]:
+    """Yield a client for a few commands; each may take `timeout_s`.
 
-    Raises `RedisUnreachable` if one fails.
+    That is longer than a worker waits, which asks again. Raises `RedisUnreachable` if one fails.
     """
-    client = connect_redis(url, PATIENT_S)
+    client = connect_redis(url, timeout_s)
     try:
         with reporting_redis_errors(url):
             yield client

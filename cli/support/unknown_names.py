@@ -11,6 +11,9 @@ from cli.support.output import echo
 if TYPE_CHECKING:
     from settings import Settings
 
+_NOTE_S = 2.0
+"""How long a note may take."""
+
 
 def notes_on_names(
     settings: Settings,
@@ -20,21 +23,26 @@ def notes_on_names(
 ) -> list[str]:
     """Return the notes on names that Redis knows nothing of; None: not given.
 
-    Empty if Redis does not answer: a command must not wait for a note.
+    Empty if Redis does not answer within `_NOTE_S`: a command must not wait for a note.
     """
     from sinks.redis.known_names import known_names
     from sinks.redis.served_modes import served_agents
 
     if tenant is None and workflow_type is None:
         return []
+
+    async def notes() -> list[str]:
+        async with asyncio.timeout(_NOTE_S):
+            found = unknown_names(await known_names(settings.redis), tenant, workflow_type)
+            if agent is not None and tenant is not None:
+                agents = await served_agents(settings.redis, tenant)
+                found.append(_unchecked_agent(agent, agents - {agent}))
+            return found
+
     try:
-        notes = unknown_names(asyncio.run(known_names(settings.redis)), tenant, workflow_type)
-        if agent is not None and tenant is not None:
-            agents = asyncio.run(served_agents(settings.redis, tenant))
-            notes.append(_unchecked_agent(agent, agents - {agent}))
-    except ConnectionError:
+        return asyncio.run(notes())
+    except (ConnectionError, TimeoutError):
         return []
-    return notes
 
 
 def unknown_names(
