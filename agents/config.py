@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
-
-from faust.types import TP
+from typing import TYPE_CHECKING, Protocol
 
 from agents.health.metrics import WorkerCounts
 from memory.embedding.choice import EmbeddingConfig
@@ -17,6 +15,9 @@ from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
 from processing.state.tombstones import MARKER_RETENTION_S
 from processing.worker_report import STUCK_AFTER_S
+
+if TYPE_CHECKING:
+    from faust.types import TP
 
 
 @dataclass(frozen=True)

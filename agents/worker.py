@@ -11,12 +11,11 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final, TypeAlias
 
 import faust
 import structlog
 
-from agents.app import App
 from agents.config import WorkerConfig
 from agents.health.log_epoch_watch import LogWatch
 from agents.health.probes import postgres_probe, redis_probe
@@ -35,9 +34,12 @@ from topics.catalogue import DECISIONS, MODELS, group_of
 from topics.epoch import Epoch, LogInRecreation, read_epoch
 from topics.kafka.admin import TopicsMissing, partition_counts
 
+if TYPE_CHECKING:
+    from agents.app import App
+
 log = structlog.get_logger()
 
-MakeApp = Callable[[WorkerConfig, Epoch], App]
+MakeApp: TypeAlias = "Callable[[WorkerConfig, Epoch], App]"
 
 
 def _episodes() -> MakeApp:
@@ -124,13 +126,13 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
 
     `spare`: first wait until the worker that uses the data directory ends.
     """
-    run = _imported(name)  # before it waits: a spare imports nothing when it is needed
+    run = _imported(name)  # first, so that a spare is ready when it gets the lock
     with contextlib.closing(_lock(config.data / "worker.lock", wait=spare)):
         return run(config)
 
 
 def _imported(name: str) -> Callable[[WorkerConfig], int]:
-    """Import what a worker is made of, and of others nothing; return what runs it."""
+    """Import the module that makes this worker, not those of the others; return what runs it."""
     if name == MEMORY:
         from agents.memory.main import run_memory
 
