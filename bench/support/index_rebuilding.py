@@ -35,7 +35,8 @@ async def measure_rebuilding(
     """Delete shares of two equal partitions of vectors; return seconds of both ways to free them.
 
     In a migrated database. `indexes`: for each size and share `vacuum_*`, VACUUM, which repairs the
-    graph, and `rebuild_*`, REINDEX CONCURRENTLY and VACUUM, as `sinks.postgres.reclaiming` chooses.
+    graph, and `rebuild_*`, REINDEX CONCURRENTLY and VACUUM; `sinks.postgres.reclaiming` does one of
+    both. Raises `RuntimeError` if Postgres' statistics do not show the deleted rows.
     """
     found: list[dict[str, float]] = []
     ways: tuple[Upkeep, ...] = ("vacuum", "rebuild")
@@ -62,7 +63,10 @@ async def _filled(
     given = {"percent": round(100 * share)}
     await connection.execute(sql.SQL(_DELETE).format(name), given)
     await connection.execute("SELECT pg_stat_force_next_flush()")
-    return next(each for each in await dead_rows(connection) if each.table == table)
+    for each in await dead_rows(connection):
+        if each.table == table:
+            return each
+    raise RuntimeError(f"Postgres' statistics show no deleted row of {table}")
 
 
 async def _timed(
