@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _STATES = {
     "quarantined": "not retrieved (`headstart memory quarantine`)",
     "merged": "counted by an equal run, whose texts these are",
-    "pruned": "not retrieved; beyond its user's limit, only its packed events are left",
+    "pruned": "not retrieved; beyond a limit of `headstart memory prune`, packed events are left",
 }
 """What is said of an episode that is not live."""
 
@@ -32,8 +32,8 @@ def show(
 ) -> None:
     """Show the episode of ID: query, calls with arguments, outcome, reward.
 
-    `state` names one that is not retrieved: quarantined, merged into an equal one, or pruned, with
-    nothing but its packed events left.
+    `state` says why one is not retrieved: it is quarantined, merged into an equal run, or pruned.
+    A pruned one is found by its id only, as `headstart memory list` prints it.
 
     ID: as the commands of the memory print it, 0x and 16 hexadecimal digits, or the decimal number.
     A negative number follows two dashes and a space, as the last of the line.

@@ -96,17 +96,21 @@ def test_all_commands_name_an_episode_by_one_text(migrated: str, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("state", "said_of_it"),
-    [("live", None), ("quarantined", "not retrieved"), ("pruned", "only its packed events")],
-)
+    [
+        ("live", None), ("quarantined", "not retrieved"), ("pruned", "packed events are left"),
+        ("merged", "counted by an equal run"),
+    ],
+)  # fmt: skip
 def test_an_episode_that_is_not_retrieved_says_why(
     migrated: str, state: str, said_of_it: str | None
 ) -> None:
-    filled(migrated, *user_run("acme", "u1", "w1", "cancel it"))
+    filled(migrated, *(one for name in "ab" for one in user_run("acme", "u1", name, "cancel it")))
+    ids = [id for (id,) in rows(migrated, "SELECT id FROM episodes ORDER BY workflow_id")]
     with psycopg.connect(migrated) as connection:
-        (id,) = connection.execute(
-            "UPDATE episodes SET state = %s RETURNING id", [state]
-        ).fetchone() or (0,)
-    at = ["memory", "show", id_text(id), "--tenant", "acme", "--postgres", migrated]
+        target = ids[1] if state == "merged" else None
+        change = "UPDATE episodes SET state = %s, merged_into = %s WHERE id = %s"
+        connection.execute(change, [state, target, ids[0]])
+    at = ["memory", "show", id_text(ids[0]), "--tenant", "acme", "--postgres", migrated]
     (episode,) = json.loads(CliRunner().invoke(app, [*at, "--json"]).stdout)["episodes"]
     assert episode["state"] == state
     shown = CliRunner().invoke(app, at).stdout
