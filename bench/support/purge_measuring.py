@@ -101,7 +101,7 @@ async def measure_packed_purge(dsn: str, cases: int = CASES) -> dict[str, float]
             pass
         await connection.execute("VACUUM ANALYZE")
         begun = time.perf_counter()
-        _purge_of, events, episodes = await look_up_stored(connection, _of_user(at))
+        _purge_of, events, episodes, _asked = await look_up_stored(connection, _of_user(at))
         looked = time.perf_counter() - begun
         took, counts = await _purge(connection, _of_user(at))
         assert counts["episodes"] == episodes == cases, counts

@@ -177,7 +177,7 @@ async def _receipt(services: PurgeServices, purge: Purge) -> dict[str, Any]:
 def _fields(preview: PurgePreview) -> dict[str, int]:
     return {
         "events": preview.events, "episodes": preview.episodes, "contexts": preview.contexts,
-        "open_runs": preview.open_runs,
+        "open_runs": preview.open_runs, "retrievals": preview.retrievals,
     }  # fmt: skip
 
 
@@ -186,6 +186,7 @@ def _described(preview: PurgePreview) -> str:
         counted(preview.events, "event"),
         counted(preview.episodes, "episode"),
         counted(preview.contexts, "context"),
+        counted(preview.retrievals, "logged retrieval"),
     ]
     more = f", {counted(preview.open_runs, 'run')} with events that name no user"
     return ", ".join(parts) + (more if preview.open_runs else "")
@@ -200,7 +201,9 @@ def _result(result: PurgeResult) -> dict[str, Any]:
 
 def _require(preview: PurgePreview, field: str, value: str) -> None:
     filters: dict[str, Any] = {field: value}
-    require_found(0 if preview.empty else 1, "event, episode or context", **filters)
+    require_found(
+        0 if preview.empty else 1, "event, episode, context or logged retrieval", **filters
+    )
 
 
 def _status(settings: Settings, tenant: str | None, *, json: bool) -> None:

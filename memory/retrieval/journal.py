@@ -7,7 +7,6 @@ episode came of it. Rows are added and never changed. They hold ids and hashes, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 import psycopg
@@ -20,6 +19,7 @@ from memory.episodes.record import writer_of
 from memory.retrieval.request import MemoryQuery
 from memory.retrieval.result import Retrieval
 from memory.retrieval.statements import statement
+from sinks.postgres.asking_writers import writer_hash
 
 Stage = Literal["retrieve", "reuse", "evaluate", "retain"]
 
@@ -35,15 +35,11 @@ class LoggedStage(NamedTuple):
 
 
 def asking_writer(tenant: str, user_id: str | None, agent_id: str | None = None) -> str:
-    """Return a hash of the writer of a run that asks; "" if it names neither user nor agent.
-
-    The first 32 hexadecimal digits of SHA-256 of the tenant, a zero byte and the writer, as
-    `memory.episodes.record.writer_of` names it. `sinks/postgres/sql/purges.sql` computes it too.
-    """
+    """Return the hash of the writer of a run that asks; "" if it names neither user nor agent."""
     writer = independent_writer(writer_of(user_id, agent_id))
     if writer.startswith(UNNAMED):
         return ""
-    return sha256(f"{tenant}\0{writer}".encode()).hexdigest()[:32]
+    return writer_hash(tenant, writer)
 
 
 def retrieve_data(

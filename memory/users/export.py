@@ -26,8 +26,10 @@ from sinks.postgres.reading import tenant_scope
 KINDS: Final = ("profile", "event", "episode", "retrieval", "threshold", "notice")
 """What a line may be, in this order. Cases are episodes: they are made from them when asked."""
 AT_ONCE: Final = 500
-_OF_ASKING: Final = frozenset(("query_hash", "writer", "episode", "workflow_type", "workflow_id"))
-"""What a stage says of the run that asks: left out where another user's run asks."""
+_OF_RUN: Final = frozenset(("episode", "workflow_type", "workflow_id"))
+"""Fields of a stage that name the run that used what was found."""
+_OF_ASKING: Final = _OF_RUN | {"query_hash", "writer"}
+"""Fields about the run that asked: left out if another user asked."""
 _NIL: Final = "00000000-0000-0000-0000-000000000000"
 
 Line = dict[str, Any]
@@ -58,9 +60,10 @@ class _Reading:
         self._connection = connection
         self._texts = TextReader(connection)
         part = context_part("user_id", user_id)
+        self._writer = asking_writer(tenant, user_id)
         self._base = {
             "tenant": tenant, "user_id": user_id, "part": part, "limit": AT_ONCE,
-            "writer": asking_writer(tenant, user_id),
+            "writer": self._writer,
         }  # fmt: skip
         self._tenant, self._user_id = tenant, user_id
         self._ids: list[str] = []
@@ -122,10 +125,8 @@ class _Reading:
         """
         own = set(self._ids)
         async for row in self._each("retrievals", ids=self._ids):
-            data = row["data"]
-            if data.get("writer") != self._base["writer"]:
-                data = {name: data[name] for name in data if name not in _OF_ASKING}
-            yield row | {"data": _only_own(data, own)}
+            if isinstance(row["data"], dict):  # readers write these rows
+                yield row | {"data": _of_user(row["data"], own, self._writer)}
 
     async def thresholds(self) -> AsyncIterator[Line]:
         async for row in self._each("thresholds"):
@@ -155,14 +156,22 @@ def _event(row: Line) -> Line:
     return {name: value for name, value in {**extra, **row}.items() if value is not None}
 
 
-def _only_own(data: Mapping[str, Any], own: set[str]) -> Line:
-    """Return a stage with the ids, and scores, of the user's episodes only."""
-    ids = data.get("episodes")
-    if not isinstance(ids, list):
-        return dict(data)
-    places = [place for place, each in enumerate(ids) if each in own]
-    kept: Line = {"episodes": [id_text(int(ids[place])) for place in places]}
-    scores = data.get("scores")
-    if isinstance(scores, list) and len(scores) == len(ids):
-        kept["scores"] = [scores[place] for place in places]
-    return {**data, **kept}
+def _of_user(data: Mapping[str, Any], own: set[str], writer: str) -> Line:
+    """Return a stage without what it has of others: episodes and their scores, and a run."""
+    left_out: set[str] = set()
+    if data.get("writer") != writer:
+        left_out |= _OF_ASKING
+        if _is_own(data.get("episode"), own):
+            left_out -= _OF_RUN
+    kept: Line = {name: data[name] for name in data if name not in left_out}
+    ids, scores = data.get("episodes"), data.get("scores")
+    if isinstance(ids, list):
+        places = [place for place, each in enumerate(ids) if _is_own(each, own)]
+        kept["episodes"] = [id_text(int(ids[place])) for place in places]
+        if isinstance(scores, list) and len(scores) == len(ids):
+            kept["scores"] = [scores[place] for place in places]
+    return kept
+
+
+def _is_own(id: object, own: set[str]) -> bool:
+    return isinstance(id, str) and id in own

@@ -71,13 +71,15 @@ class PurgePreview(msgspec.Struct, frozen=True):
     """Learned contexts with the subject in their path."""
     open_runs: int
     """Runs of the user with events that name no user; those are deleted too."""
+    retrievals: int = 0
+    """Logged retrievals that the user asked for."""
     records: int = 1
     """Control records of each partition that it takes to delete these contexts."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to delete."""
-        return not (self.events or self.episodes or self.contexts)
+        return not (self.events or self.episodes or self.contexts or self.retrievals)
 
 
 class PurgeResult(msgspec.Struct):
@@ -101,7 +103,7 @@ async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, P
     Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable` and `NotMigrated`.
     """
     async with reading_postgres(services.postgres) as connection:
-        purge, events, episodes = await look_up_stored(connection, purge)
+        purge, *stored = await look_up_stored(connection, purge)
     tables = await read_whole_table(services.kafka, await read_epoch(services.kafka))
     holds = context_matcher(purge)
     found = [
@@ -109,7 +111,8 @@ async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, P
         for table in tables.values()
     ]
     contexts, records = sum(map(len, found)), records_for(map(forgotten_bytes, found))
-    return purge, PurgePreview(events, episodes, contexts, len(purge.runs), records)
+    events, episodes, retrievals = stored
+    return purge, PurgePreview(events, episodes, contexts, len(purge.runs), retrievals, records)
 
 
 def records_for(forgotten: Iterable[int]) -> int:
@@ -117,10 +120,13 @@ def records_for(forgotten: Iterable[int]) -> int:
     return max([1, *(-(-each // _FULL_RECORD) for each in forgotten)])
 
 
-async def look_up_stored(connection: AsyncConnection[Any], purge: Purge) -> tuple[Purge, int, int]:
-    """Return the purge, with the runs that it needs, and how many events and episodes it covers.
+async def look_up_stored(
+    connection: AsyncConnection[Any], purge: Purge
+) -> tuple[Purge, int, int, int]:
+    """Return the purge, with the runs that it needs, and what it covers.
 
-    Packed events are counted where they are, and stay packed.
+    That is the number of events, of episodes, and of retrievals that the user asked for. Packed
+    events are counted where they are, and stay packed.
     """
     async with connection.transaction():
         packed = await count_packed(connection, purge)
@@ -129,8 +135,9 @@ async def look_up_stored(connection: AsyncConnection[Any], purge: Purge) -> tupl
             named = await _named_before(connection, purge)
             runs = await open_runs(connection, purge.tenant, purge.user_id, packed, named)
         purge = msgspec.structs.replace(purge, runs=tuple(runs))
-        events, episodes = await preview_purge(connection, purge)
-    return purge, events + packed.events + sum(packed.unnamed[run] for run in runs), episodes
+        events, episodes, retrievals = await preview_purge(connection, purge)
+    events += packed.events + sum(packed.unnamed[run] for run in runs)
+    return purge, events, episodes, retrievals
 
 
 async def _named_before(connection: AsyncConnection[Any], purge: Purge) -> set[str]:

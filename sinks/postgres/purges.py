@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from headstart.keys import context_part
+from sinks.postgres.asking_writers import writer_hash
 from sinks.postgres.packed_purges import PackedCounts, unpack_subject
 from sinks.postgres.packing.reading import PackedRun, TraceReader
 from sinks.postgres.packing.trace_format import TraceDamaged
@@ -34,7 +35,7 @@ RULES: Final[Mapping[str, str]] = {
     "episodes": "deleted; a run with events of others is assembled again from those",
     "episode_vectors": "deleted with their episodes",
     "episode_outbox": "deleted with their events",
-    "memory_retrievals": "deleted: those that the user asked for, or with one of the episodes",
+    "memory_retrievals": "deleted: those that the user asked for, or that name one of the episodes",
     "memory_profiles": "deleted: of the user",
     "memory_policies": "deleted with the whole tenant; else kept, weights learned from all users",
     "trace_dictionaries": "deleted with the whole tenant; else kept, holds what three users share",
@@ -54,7 +55,7 @@ _ALWAYS: Final = (
 _HISTORY: Final = ("threshold_history", "notices", "context_watch")
 _ONCE: Final = ("memory_profiles", "memory_policies", "trace_dictionaries", *_HISTORY)
 _UNCOUNTED: Final = ("count_lists", "uncount_merged", "assemble_again")
-_SELECTED: Final = ("episodic_events", "episodes", "episodes_of_runs")
+_SELECTED: Final = ("episodic_events", "episodes", "episodes_of_runs", "memory_retrievals")
 """Statements that return how many rows they deleted."""
 
 
@@ -141,10 +142,13 @@ async def open_runs(
     return [row[0] for row in rows]
 
 
-async def preview_purge(connection: AsyncConnection[Any], purge: Purge) -> tuple[int, int]:
-    """Return how many events and episodes a purge would delete now."""
+async def preview_purge(connection: AsyncConnection[Any], purge: Purge) -> tuple[int, int, int]:
+    """Return how many events, episodes and logged retrievals a purge would delete now.
+
+    Of the retrievals, those that the user asked for.
+    """
     row = await (await connection.execute(_SQL["preview"], _parameters(purge))).fetchone()
-    return (row[0], row[1]) if row else (0, 0)
+    return (row[0], row[1], row[2]) if row else (0, 0, 0)
 
 
 async def remaining_rows(connection: AsyncConnection[Any], purge: Purge) -> dict[str, int]:
@@ -289,5 +293,6 @@ def _parameters(
         "since": since,
         "types": None if types is None else list(types),
         "part": None if purge.whole_tenant else context_part(field, value),
+        "writer": writer_hash(purge.tenant, f"user:{purge.user_id}") if purge.user_id else None,
         **{name: getattr(purge, name) for name in SUBJECTS},
     }

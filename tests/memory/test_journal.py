@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID, uuid4
 
+import orjson
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
@@ -164,6 +165,7 @@ def test_each_episode_of_a_retrieval_has_its_own_judgement(stored: StoredEpisode
         {"episodes": ["abc", "9" * 19, "9" * 400, None, {}], "accepted": True},
         {"episodes": "1", "accepted": True},
         {"episodes": {"a": 1}, "reward": "high"},
+        {"episodes": ["ONE"], "reward": "1", "accepted": 1},
         {"accepted": True},
         [],
         7,
@@ -173,8 +175,52 @@ def test_each_episode_of_a_retrieval_has_its_own_judgement(stored: StoredEpisode
 def test_what_a_reader_writes_that_is_no_judgement_changes_nothing(
     stored: StoredEpisodes, data: object
 ) -> None:
+    before = judged(stored)
+    one = b"%d" % unjudged(stored)
+    log_judgement(stored, orjson.loads(orjson.dumps(data).replace(b"ONE", one)))
+    applied(stored, "tenant-1")
+    assert judged(stored) == before
+
+
+def log_judgement(stored: StoredEpisodes, data: object, id: UUID | None = None) -> None:
+    """Add a row as a reader may."""
+    add = "INSERT INTO memory_retrievals (id, tenant, stage, data) VALUES (%s, %s, %s, %s)"
     with psycopg.connect(stored.owner_dsn, autocommit=True) as owner:
-        row = (str(uuid4()), "tenant-4", "evaluate", Jsonb(data))
-        add = "INSERT INTO memory_retrievals (id, tenant, stage, data) VALUES (%s, %s, %s, %s)"
-        owner.execute(add, row)
-    assert applied(stored, "tenant-4") == 0
+        owner.execute(add, (str(id or uuid4()), "tenant-1", "evaluate", Jsonb(data)))
+
+
+def judged(stored: StoredEpisodes) -> dict[int, float]:
+    """Return the usefulness of the judged episodes of tenant-1."""
+    found = "SELECT id, usefulness FROM episodes WHERE tenant = 'tenant-1' AND usefulness <> 0"
+    with psycopg.connect(stored.owner_dsn) as owner:
+        return dict(owner.execute(found).fetchall())
+
+
+def unjudged(stored: StoredEpisodes) -> int:
+    """Return an episode of tenant-1 that has no vote."""
+    return next(each for each in sorted(stored.of("tenant-1")) if each not in judged(stored))
+
+
+def test_what_is_no_hash_of_a_writer_is_one_of_those_without_a_name(stored: StoredEpisodes) -> None:
+    found = unjudged(stored)
+    own, shared = {"episodes": [str(found)], "accepted": True}, uuid4()
+    log_judgement(stored, own | {"writer": "a" * 32}, shared)
+    for writer in (7, {}, "b" * 31, "B" * 32, None):
+        log_judgement(stored, own | {"accepted": False, "writer": writer})
+    log_judgement(stored, own | {"accepted": False}, shared)  # takes no vote away
+    applied(stored, "tenant-1")
+    assert found not in judged(stored), "one for, one against"
+    log_judgement(stored, {"episodes": [str(found)], "reward": 0.5, "writer": "c" * 32})
+    log_judgement(stored, {"episodes": [str(found)], "writer": "d" * 32, "accepted": True})
+    applied(stored, "tenant-1")
+    assert judged(stored)[found] == pytest.approx(2 * (1 + 0 + 0.5 + 1) / 4 - 1)
+
+
+def test_a_mean_that_no_real_can_hold_is_rounded(stored: StoredEpisodes) -> None:
+    found = unjudged(stored)
+    row = f'{{"episodes": ["{found}"], "reward": 0.5{"0" * 100}1}}'
+    add = "INSERT INTO memory_retrievals (id, tenant, stage, data) VALUES (%s, %s, %s, %s)"
+    with psycopg.connect(stored.owner_dsn, autocommit=True) as owner:
+        owner.execute(add, (str(uuid4()), "tenant-1", "evaluate", row))
+    applied(stored, "tenant-1")
+    assert found not in judged(stored)

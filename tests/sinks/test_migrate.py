@@ -56,6 +56,7 @@ ALL = [
     "0018_unused_columns",
     "0019_rights",
     "0020_texts_without_statistics",
+    "0021_right_to_unjudge",
 ]
 
 OWNED = sorted([*TENANT_TABLES, "episodic_events_default"])

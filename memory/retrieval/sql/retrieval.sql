@@ -232,7 +232,8 @@ WHERE tenant = %(tenant)s AND id = %(id)s ORDER BY at
 -- of a retrieval counts, and each writer has one vote, the mean of its retrievals. Readers write these
 -- rows: what is malformed is left out.
 WITH judged AS (
-    SELECT r.id, r.at, coalesce(data ->> 'writer', '') AS writer,
+    SELECT r.id, r.at,
+        CASE WHEN data ->> 'writer' ~ '^[0-9a-f]{32}$' THEN data ->> 'writer' ELSE '' END AS writer,
         CASE WHEN episode ~ '^-?[0-9]{1,19}$'
             AND episode::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
         THEN episode::bigint END AS episode,
@@ -245,13 +246,13 @@ WITH judged AS (
     ) AS episode
     WHERE r.tenant = %(tenant)s AND stage = 'evaluate'
 ), last AS (
-    SELECT DISTINCT ON (id, episode) episode, writer, worth FROM judged
+    SELECT DISTINCT ON (id, writer, episode) episode, writer, worth FROM judged
     WHERE episode IS NOT NULL AND worth IS NOT NULL
-    ORDER BY id, episode, at DESC
+    ORDER BY id, writer, episode, at DESC
 ), votes AS (
     SELECT episode, avg(worth) AS vote FROM last GROUP BY episode, writer
 ), means AS (
-    SELECT episode AS id, (2 * avg(vote) - 1)::real AS usefulness FROM votes GROUP BY episode
+    SELECT episode AS id, round(2 * avg(vote) - 1, 9)::real AS usefulness FROM votes GROUP BY episode
 )
 UPDATE episodes e SET usefulness = means.usefulness FROM means
 WHERE e.tenant = %(tenant)s AND e.id = means.id AND e.usefulness <> means.usefulness

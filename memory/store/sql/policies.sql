@@ -113,10 +113,14 @@ SELECT version, status, examples, (extract(epoch FROM trained_to) * 1000)::bigin
 FROM memory_policies WHERE tenant = %(tenant)s ORDER BY version DESC LIMIT %(limit)s
 
 -- name: judged_tenants
--- Tenants whose uses of episodes were judged since a time, by a verdict or by a reward.
-SELECT DISTINCT tenant FROM memory_retrievals
+-- Tenants whose uses of episodes were judged since a time, by a verdict or by a reward; and those of
+-- which something was purged, maybe some of these judgements.
+SELECT tenant FROM memory_retrievals
 WHERE stage = 'evaluate' AND data ?| ARRAY['accepted', 'reward']
     AND at > clock_timestamp() - %(within_s)s * interval '1 second'
+UNION
+SELECT tenant FROM memory_purges
+WHERE greatest(at, erased_at) > clock_timestamp() - %(within_s)s * interval '1 second'
 ORDER BY tenant
 
 -- name: forget_retrievals

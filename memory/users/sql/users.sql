@@ -93,18 +93,20 @@ WHERE e.tenant = %(tenant)s AND e.user_id = %(user_id)s
 ORDER BY e.workflow_id, e.workflow_type LIMIT %(limit)s
 
 -- name: retrievals
--- All stages of the retrievals that the user asked for, or that found one of the episodes.
+-- All stages of the retrievals that the user asked for, that found one of the episodes, or whose run was
+-- retained as one.
 SELECT r.id::text AS id, r.stage, (extract(epoch FROM r.at) * 1000)::bigint AS at, r.data
 FROM memory_retrievals AS r
 WHERE r.tenant = %(tenant)s AND r.id IN (
     SELECT same.id FROM memory_retrievals AS same, jsonb_array_elements_text(
         CASE jsonb_typeof(same.data -> 'episodes')
             WHEN 'array' THEN same.data -> 'episodes' ELSE '[]' END
+        || coalesce(same.data -> 'episode', '[]')
     ) AS named (id)
     WHERE same.tenant = %(tenant)s AND named.id = ANY (%(ids)s)
     UNION ALL
     SELECT own.id FROM memory_retrievals AS own
-    WHERE own.tenant = %(tenant)s AND own.stage = 'retrieve' AND own.data ->> 'writer' = %(writer)s
+    WHERE own.tenant = %(tenant)s AND own.data ->> 'writer' = %(writer)s
 )
 ORDER BY r.at, r.id
 

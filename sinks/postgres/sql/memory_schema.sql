@@ -164,7 +164,7 @@ SELECT coalesce(has_table_privilege(
 -- name: grant_consolidation
 GRANT SELECT, INSERT, UPDATE ON memory_maintenance TO headstart_worker;
 GRANT SELECT ON memory_maintenance TO headstart_reader;
-GRANT UPDATE (support) ON episodes TO headstart_sink;
+GRANT UPDATE (support, usefulness) ON episodes TO headstart_sink;
 GRANT EXECUTE ON FUNCTION drop_event_partition TO headstart_worker
 
 -- name: keys_granted

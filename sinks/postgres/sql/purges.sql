@@ -167,25 +167,38 @@ DELETE FROM episode_vectors AS v USING purged_episodes AS p
 WHERE v.tenant = %(tenant)s AND v.episode = p.id
 
 -- name: memory_retrievals
--- All stages of the retrievals that found one of the episodes, or became one, and of those that the
--- user's runs asked for until then (memory.retrieval.journal.asking_writer). IN, which is computed once:
--- beside OR, EXISTS is computed for each row.
-DELETE FROM memory_retrievals AS r
-WHERE r.tenant = %(tenant)s AND (%(whole)s OR r.id IN (
-    SELECT same.id FROM memory_retrievals AS same, jsonb_array_elements_text(
-        CASE jsonb_typeof(same.data -> 'episodes')
-            WHEN 'array' THEN same.data -> 'episodes' ELSE '[]' END
-        || coalesce(same.data -> 'episode', '[]')
+-- All stages of the retrievals that found one of the episodes, or whose run was retained as one, and of
+-- those that the user asked for until then. What they judged is judged again by the memory worker,
+-- without them. IN, which is computed once: beside OR, EXISTS is computed for each row.
+WITH gone AS (
+    DELETE FROM memory_retrievals AS r
+    WHERE r.tenant = %(tenant)s AND (%(whole)s OR r.id IN (
+        SELECT same.id FROM memory_retrievals AS same, jsonb_array_elements_text(
+            CASE jsonb_typeof(same.data -> 'episodes')
+                WHEN 'array' THEN same.data -> 'episodes' ELSE '[]' END
+            || coalesce(same.data -> 'episode', '[]')
+        ) AS named (id)
+        JOIN purged_episodes AS p ON p.id::text = named.id
+        WHERE same.tenant = %(tenant)s
+        UNION ALL
+        SELECT own.id FROM memory_retrievals AS own
+        WHERE own.tenant = %(tenant)s AND own.data ->> 'writer' = %(writer)s
+            AND own.at <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
+    ))
+    RETURNING r.stage, r.data
+), judged AS (
+    SELECT DISTINCT CASE WHEN named.id ~ '^-?[0-9]{1,19}$'
+        AND named.id::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
+        THEN named.id::bigint END AS id
+    FROM gone, jsonb_array_elements_text(
+        CASE jsonb_typeof(data -> 'episodes') WHEN 'array' THEN data -> 'episodes' ELSE '[]' END
     ) AS named (id)
-    JOIN purged_episodes AS p ON p.id::text = named.id
-    WHERE same.tenant = %(tenant)s
-    UNION ALL
-    SELECT own.id FROM memory_retrievals AS own
-    WHERE own.tenant = %(tenant)s AND own.stage = 'retrieve'
-        AND own.at <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
-        AND own.data ->> 'writer' = left(encode(sha256(convert_to(%(tenant)s, 'UTF8')
-            || '\x00'::bytea || convert_to('user:' || %(user_id)s, 'UTF8')), 'hex'), 32)
-))
+    WHERE stage = 'evaluate'
+), unjudged AS (
+    UPDATE episodes AS e SET usefulness = 0 FROM judged
+    WHERE e.tenant = %(tenant)s AND e.id = judged.id AND e.usefulness <> 0
+)
+SELECT count(*) FROM gone
 
 -- name: episode_outbox
 -- Rows that are locked were taken by a worker that waits for the tenant: waiting for it would be a
@@ -304,6 +317,10 @@ UNION ALL
 SELECT 'notices', count(*) FROM notices
 WHERE tenant = %(tenant)s AND (%(whole)s OR string_to_array(path, '/') @> ARRAY[%(part)s::text])
     AND at_ms <= %(at)s
+UNION ALL
+SELECT 'memory_retrievals', count(*) FROM memory_retrievals
+WHERE tenant = %(tenant)s AND (%(whole)s OR data ->> 'writer' = %(writer)s)
+    AND at <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
 
 -- name: packed_runs
 -- Packed runs that may have events that a purge covers; with the columns of `PackedRun`.
@@ -316,7 +333,7 @@ WHERE tenant = %(tenant)s AND trace IS NOT NULL
     AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'
 
 -- name: preview
--- What a purge would delete of events and episodes.
+-- What a purge would delete of events and episodes, and of the retrievals that the user asked for.
 SELECT (SELECT count(*) FROM episodic_events
     WHERE tenant = %(tenant)s
         AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
@@ -326,7 +343,10 @@ SELECT (SELECT count(*) FROM episodic_events
     WHERE tenant = %(tenant)s
         AND (%(whole)s OR user_id = %(user_id)s OR session_id = %(session_id)s
             OR workflow_id = %(workflow_id)s)
-        AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond')
+        AND started <= timestamptz 'epoch' + %(at)s * interval '1 millisecond'),
+    (SELECT count(DISTINCT id) FROM memory_retrievals
+    WHERE tenant = %(tenant)s AND (%(whole)s OR data ->> 'writer' = %(writer)s)
+        AND at <= timestamptz 'epoch' + %(at)s * interval '1 millisecond')
 
 -- name: has_vectors
 SELECT to_regclass('episode_vectors') IS NOT NULL

@@ -176,7 +176,7 @@ def look_up(dsn: str, purge: Purge) -> tuple[tuple[str, ...], int, int]:
 
     async def ask() -> tuple[tuple[str, ...], int, int]:
         async with await connect_postgres(dsn) as connection:
-            found, events, episodes = await look_up_stored(connection, purge)
+            found, events, episodes, _asked = await look_up_stored(connection, purge)
             return found.runs, events, episodes
 
     return asyncio.run(ask())

@@ -9,8 +9,9 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
-from memory.episodes.hashes import id_text
+from memory.episodes.hashes import episode_id, id_text
 from memory.retrieval.client import Memory
 from memory.retrieval.concepts import read_concepts
 from memory.retrieval.request import MemoryQuery
@@ -184,6 +185,24 @@ def test_an_export_has_what_the_user_asked_for_and_no_run_of_others(migrated: st
     assert {"writer", "query_hash"}.isdisjoint(lines[2]["data"])
     assert "run-of-u2" not in str(lines)
     assert theirs.writer not in str(lines)
+
+
+def test_rows_of_a_reader_that_are_no_stage_do_not_end_an_export(migrated: str) -> None:
+    filled(migrated, *everybody())
+    mine = episode_id("acme", "refund", "mine-1")
+    foreign = {"episodes": [str(mine), {}, None, 7, "x"], "episode": str(mine), "workflow_id": "w"}
+    retrieval = uuid4()
+    written = [7, [], [str(mine)], {"episodes": "x"}, foreign]
+    with psycopg.connect(migrated) as connection:
+        for data in written:
+            add = "INSERT INTO memory_retrievals (id, tenant, stage, data) VALUES (%s, %s, %s, %s)"
+            connection.execute(add, [str(retrieval), "acme", "retain", Jsonb(data)])
+    lines = [each for each in asyncio.run(exported(user(migrated))) if each["kind"] == "retrieval"]
+    assert sorted((each["data"] for each in lines), key=len) == [
+        {"episodes": "x"}, {"episodes": [id_text(mine)], "episode": str(mine), "workflow_id": "w"},
+    ]  # fmt: skip
+    purged(migrated, of_user())
+    assert rows(migrated, "SELECT FROM memory_retrievals") == []
 
 
 def test_an_off_memory_finds_nothing_and_says_so(migrated: str) -> None:

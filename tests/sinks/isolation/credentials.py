@@ -44,7 +44,7 @@ ALLOWED: Final[dict[str, tuple[set[str], set[str], set[str]]]] = {
 """By table, for each of `ROLES`. COPY into a table is refused where row-level security applies."""
 BEYOND: Final = {
     ("headstart_sink", "episodes", "UPDATE"): {
-        "trace", "trace_ids", "trace_types", "trace_others", "support"
+        "trace", "trace_ids", "trace_types", "trace_others", "support", "usefulness"
     },
     ("headstart_sink", "episode_outbox", "UPDATE"): {"noted"},
     ("headstart_worker", "trace_dictionaries_id_seq", "USAGE"): {""},
