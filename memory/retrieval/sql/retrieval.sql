@@ -231,20 +231,22 @@ WHERE tenant = %(tenant)s AND id = %(id)s ORDER BY at
 -- What uses of a tenant's episodes were worth as their usefulness; of an episode the last judgement
 -- of a retrieval counts, and each writer has one vote, the mean of its retrievals. Readers write these
 -- rows: what is malformed is left out.
-WITH judged AS (
-    SELECT r.id, r.at,
+WITH judgements AS MATERIALIZED (  -- computed once for all episodes of a row
+    SELECT id, at,
         CASE WHEN data ->> 'writer' ~ '^[0-9a-f]{32}$' THEN data ->> 'writer' ELSE '' END AS writer,
-        CASE WHEN episode ~ '^-?[0-9]{1,19}$'
-            AND episode::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
-        THEN episode::bigint END AS episode,
         CASE WHEN jsonb_typeof(data -> 'accepted') = 'boolean'
         THEN (data ->> 'accepted')::boolean::integer::numeric
         WHEN jsonb_typeof(data -> 'reward') = 'number'
-        THEN least(1, greatest(0, (data ->> 'reward')::numeric)) END AS worth
-    FROM memory_retrievals r, jsonb_array_elements_text(
+        THEN least(1, greatest(0, (data ->> 'reward')::numeric)) END AS worth,
         CASE jsonb_typeof(data -> 'episodes') WHEN 'array' THEN data -> 'episodes' ELSE '[]' END
-    ) AS episode
-    WHERE r.tenant = %(tenant)s AND stage = 'evaluate'
+            AS episodes
+    FROM memory_retrievals WHERE tenant = %(tenant)s AND stage = 'evaluate'
+), judged AS (
+    SELECT j.id, j.at, j.writer, j.worth,
+        CASE WHEN episode ~ '^-?[0-9]{1,19}$'
+            AND episode::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
+        THEN episode::bigint END AS episode
+    FROM judgements j, jsonb_array_elements_text(j.episodes) AS episode
 ), last AS (
     SELECT DISTINCT ON (id, writer, episode) episode, writer, worth FROM judged
     WHERE episode IS NOT NULL AND worth IS NOT NULL
