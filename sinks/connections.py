@@ -211,12 +211,12 @@ def reporting_redis_errors(url: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def redis_client(url: str, timeout_s: float = PATIENT_S) -> AsyncIterator[Any]:
-    """Yield a client for a few commands; each may take `timeout_s`.
+async def redis_client(url: str) -> AsyncIterator[Any]:
+    """Yield a client for a few commands; each may take `PATIENT_S`.
 
     That is longer than a worker waits, which asks again. Raises `RedisUnreachable` if one fails.
     """
-    client = connect_redis(url, timeout_s)
+    client = connect_redis(url, PATIENT_S)
     try:
         with reporting_redis_errors(url):
             yield client

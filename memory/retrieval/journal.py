@@ -13,7 +13,6 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from memory.cases.writers import UNNAMED, independent_writer
 from memory.episodes.hashes import query_hash
 from memory.episodes.record import writer_of
 from memory.retrieval.request import MemoryQuery
@@ -36,10 +35,7 @@ class LoggedStage(NamedTuple):
 
 def asking_writer(tenant: str, user_id: str | None, agent_id: str | None = None) -> str:
     """Return the hash of the writer of a run that asks; "" if it names neither user nor agent."""
-    writer = independent_writer(writer_of(user_id, agent_id))
-    if writer.startswith(UNNAMED):
-        return ""
-    return writer_hash(tenant, writer)
+    return writer_hash(tenant, writer_of(user_id, agent_id)) if user_id or agent_id else ""
 
 
 def retrieve_data(

@@ -103,7 +103,7 @@ async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, P
     Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable` and `NotMigrated`.
     """
     async with reading_postgres(services.postgres) as connection:
-        purge, *stored = await look_up_stored(connection, purge)
+        purge, events, episodes, retrievals = await look_up_stored(connection, purge)
     tables = await read_whole_table(services.kafka, await read_epoch(services.kafka))
     holds = context_matcher(purge)
     found = [
@@ -111,7 +111,6 @@ async def look_up_purge(services: PurgeServices, purge: Purge) -> tuple[Purge, P
         for table in tables.values()
     ]
     contexts, records = sum(map(len, found)), records_for(map(forgotten_bytes, found))
-    events, episodes, retrievals = stored
     return purge, PurgePreview(events, episodes, contexts, len(purge.runs), retrievals, records)
 
 
