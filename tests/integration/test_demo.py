@@ -131,7 +131,9 @@ def test_interrupted_twice_then_to_its_end(
     assert f"{html}: open it in a browser" in ended.stderr
     assert f"{found['predictions']:,} guessed tool calls" in html.read_text()
     assert "The memory: cases of earlier runs" in html.read_text()
-    assert all(each["similarity"] > 0 for each in found["memory"]["cases"])
+    assert found["memory"]["degraded"] == []
+    # One found by its words alone has no similarity.
+    assert any(each["similarity"] for each in found["memory"]["cases"]), found["memory"]
     assert found["outcomes"] > 0
     assert found["thresholds_published"] > 0
     assert found["contexts"] > 0
