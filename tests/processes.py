@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from tests import secured
+from tests.command_server import command_server
 from tests.patience import PATIENCE_S, until
 
 ENVIRONMENT = {
@@ -31,16 +33,21 @@ def run_command(
     environment: Mapping[str, str] = {},
 ) -> Ended:
     """Run a command of the service to its end in a folder, with no settings but those given."""
-    return subprocess.run(
-        command_line(*arguments),
-        cwd=folder,
-        env={**ENVIRONMENT, **environment},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
+    words, variables = command_line(*arguments), {**ENVIRONMENT, **environment}
+    if any(name.startswith("PYTHON") for name in environment):  # read as the interpreter starts
+        return subprocess.run(
+            words, cwd=folder, env=variables, input=stdin, capture_output=True, text=True,
+            timeout=seconds, check=False,
+        )  # fmt: skip
+    with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        given.write(stdin or "")
+        given.seek(0)
+        streams = [each.fileno() for each in (given, out, err)]
+        started = command_server().start(list(map(str, arguments)), folder, variables, streams)
+        code = started.wait(seconds)
+        for each in (out, err):
+            each.seek(0)
+        return Ended(words, code, out.read(), err.read())
 
 
 def wait_gone(processes: Mapping[str, int], seconds: float = PATIENCE_S) -> None:

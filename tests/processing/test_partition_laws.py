@@ -188,9 +188,13 @@ def eventfully(log: list[Record], plan: Sequence[tuple[int, int, str]], policy: 
     return table
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=150)
-@given(log=logs(), plan=plans, ending=st.sampled_from([1, 150, 1_000_000]))
+@settings(max_examples=500)
+@given(
+    policy=st.sampled_from(sorted(POLICIES)),
+    log=logs(),
+    plan=plans,
+    ending=st.sampled_from([1, 150, 1_000_000]),
+)
 def test_the_rows_are_the_same_however_the_log_is_cut_and_workers_die(
     policy: str, log: list[Record], plan: list[tuple[int, int, str]], ending: int
 ) -> None:
@@ -254,6 +258,7 @@ def outcome(n: int, **fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=10)
 @given(cuts=st.lists(st.integers(1, 130), max_size=6))
 @example(cuts=[50, 50])
 def test_long_windows_survive_restarts(policy: str, cuts: list[int]) -> None:
