@@ -99,7 +99,8 @@ _TOPICS: Final[Mapping[str, Mapping[str, Sequence[Topic]]]] = {
 """Executors read the log epoch: its number of partitions is the one that keys are assigned by.
 Workers write to `headstart.events` control records: what downweights, or sets a default. They read
 of its configuration how far a clock may be ahead. `backup restore` and `topics recreate` write what
-workers had written, and the latter adds a partition, which has producers look again."""
+workers had written, and the latter adds a partition, which has producers look again. It makes sure
+that no group has members, also where no worker reads spans."""
 _GROUPS: Final = {
     worker_of(group): group
     for group in (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP, PREDICTIONS_GROUP, SPANS_GROUP)
@@ -180,8 +181,8 @@ def _of_kafka(identity: str, spans_topic: str) -> Iterator[Right]:
         yield Right(identity, "Read", "group", _GROUPS[identity])
     if identity == OPERATOR:
         for name, group in _GROUPS.items():
+            yield Right(identity, "Describe", "group", group)
             if spans_topic or name != "spans":
-                yield Right(identity, "Describe", "group", group)
                 yield Right(identity, "Delete", "group", group)
 
 

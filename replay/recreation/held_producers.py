@@ -39,6 +39,17 @@ class StillWritten(RuntimeError):
         )
 
 
+class GroupsUnreadable(RuntimeError):
+    """The broker does not say whether groups have members; nothing was changed."""
+
+    def __init__(self, groups: Iterable[str]) -> None:
+        super().__init__(
+            f"the broker does not say whether workers of {', '.join(sorted(groups))} run: the "
+            "login may lack Describe on these groups (`headstart topics acl` prints what it "
+            "needs), or they are rebalancing: then run this again. Nothing was changed"
+        )
+
+
 async def hold_producers(kafka: str, partitions: int, hold_s: float) -> None:
     """Wait until producers wait, for `hold_s` seconds. Raises `StillWritten`, `BrokerUnreachable`.
 
@@ -69,9 +80,10 @@ def require_same_ends(before: Ends, after: Ends) -> None:
 async def require_no_members(
     kafka: str, groups: Iterable[str], patience_s: float = MEMBERS_S
 ) -> None:
-    """Raise `WorkersRun` if a group has members, after `patience_s` seconds.
+    """Raise `WorkersRun` if a group has members after `patience_s` seconds.
 
-    The broker keeps a worker that ended as a member until its session times out.
+    The broker keeps a worker that ended as a member until its session times out. Raises
+    `GroupsUnreadable` if it does not describe a group, as one that rebalances.
     """
     deadline = asyncio.get_running_loop().time() + patience_s
     while True:
@@ -80,6 +92,7 @@ async def require_no_members(
         if not running and found.keys() >= {*groups}:
             return
         if asyncio.get_running_loop().time() > deadline:
-            # One that cannot be described is rebalancing, or moving to another broker.
-            raise WorkersRun(next(iter(running or {*groups} - found.keys())))
+            if running:
+                raise WorkersRun(running[0])
+            raise GroupsUnreadable({*groups} - found.keys())
         await asyncio.sleep(0.5)

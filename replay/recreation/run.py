@@ -121,9 +121,9 @@ async def recreate_log(
     """Recreate the log; what is carried over is saved to `folder` first.
 
     `folder`: absolute; ignored if an interrupted run has saved everything to another one. Raises
-    `LogIsVolatile`, `RecreationRuns`, `WorkersRun`, `StillWritten`, `NotSettled`,
-    `OpenTransactions`, `CannotWrite`, `UnusableBackup`, `NotWrittenAlike` and the errors of the
-    services.
+    `LogIsVolatile`, `RecreationRuns`, `WorkersRun`, `GroupsUnreadable`, `StillWritten`,
+    `NotSettled`, `OpenTransactions`, `CannotWrite`, `UnusableBackup`, `NotWrittenAlike` and the
+    errors of the services.
     """
     async with _alone(target.postgres) as require_lock:
         state = await read_log_state(target.kafka)

@@ -11,8 +11,8 @@ import sinks.redis
 from cli.system.acl_output import checked_processes, users_of
 from deploy.access.kafka_acls import kafka_commands
 from deploy.access.redis_acls import redis_commands
-from deploy.access.rights import IDENTITIES, rights
-from topics.catalogue import CHANGELOG, COMMANDS, EPOCHS, MODELS, THRESHOLDS
+from deploy.access.rights import IDENTITIES, OPERATOR, rights
+from topics.catalogue import CHANGELOG, COMMANDS, EPOCHS, MODELS, SPANS_GROUP, THRESHOLDS
 
 USERS = users_of([])
 
@@ -49,6 +49,7 @@ def test_nothing_is_granted_by_prefix_or_for_the_cluster() -> None:
 
 def test_the_worker_of_spans_is_there_only_if_its_topic_is_named() -> None:
     assert not rights(only=["spans"])
+    assert (OPERATOR, "Describe", "group", SPANS_GROUP) in rights(), "it must have no members"
     assert ("spans", "Read", "topic", "otlp") in rights("otlp", ["spans"])
 
 

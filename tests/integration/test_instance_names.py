@@ -158,6 +158,7 @@ def test_the_place_of_a_predecessor_is_given_up_at_once(site: Site) -> None:
     asyncio.run(body())
 
 
+@pytest.mark.usefixtures("allowed")
 def test_a_directory_that_is_moved_is_the_same_place(site: Site) -> None:
     """As a volume is that a new container has mounted."""
     data = site.folder / "first" / "workers" / "episodes-0"
@@ -177,6 +178,7 @@ def test_a_directory_that_is_moved_is_the_same_place(site: Site) -> None:
     assert found.client_id == client_id
 
 
+@pytest.mark.usefixtures("allowed")
 def test_a_predecessor_in_another_container_or_of_an_earlier_version_is_recognised(
     site: Site,
 ) -> None:

@@ -155,8 +155,8 @@ def test_each_worker_ends_well_when_asked(
         pids = dict(system.supervisor.pids)
         for pid in pids.values():
             os.kill(pid, signal.SIGTERM)
-        until(system, lambda: len(messages) >= 3)
-        until(system, lambda: system.supervisor.restarts >= restarts + 3)  # type: ignore[union-attr]
+        until(system, lambda: len(messages) >= len(pids))
+        until(system, lambda: system.supervisor.restarts >= restarts + len(pids))  # type: ignore[union-attr]
         until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
     for name in pids:
         assert any(f"worker {name} ended with exit code 0" in line for line in messages), messages

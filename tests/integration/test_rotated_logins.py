@@ -28,7 +28,11 @@ from tests.integration.event_load import Load
 from tests.patience import until
 from tests.processes import run_command
 
-pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.any_broker,
+    pytest.mark.plain_only(reason="the logins of its services are its own"),
+]
 
 Event = dict[str, Any]
 USER = "application"
