@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -145,6 +146,7 @@ if __name__ == "__main__":
     import_all()
     gc.freeze()
     become_command(socket.socket(fileno=int(sys.argv[1])))
-    sys.modules["__main__"].__package__ = "cli"  # by which click names the program
+    main = sys.modules["__main__"]  # by its names click shows the program, and processes begin
+    main.__package__, main.__spec__ = "cli", importlib.util.find_spec("cli.__main__")
     sys.argv[0] = str(ROOT / "cli" / "__main__.py")
     importlib.import_module("cli.main").main()
